@@ -1,10 +1,10 @@
 # ruff: noqa: D101, D102 - the classes have the names of types, and the methods of Part
-"""Avro's bytes of plain values, for the schemas that messages and rows mostly have (docs/adr/0012).
+"""A fast Avro encoder and decoder for the schemas that most messages and rows have (docs/adr/0012).
 
-fastavro looks at a schema anew for each value. This goes over parts that are made once (`plain_avro.py`), and
-is compiled with the hot path, where an `i64` is no object. It writes Structs as they are. What it reads, it
-writes as MessagePack: msgspec makes Structs of that, and checks them. It is careful rather than complete:
-fastavro writes and reads whatever this does not know or doubts, so both give the same bytes and values.
+fastavro interprets the schema for each value. This code uses parts that are built once (`plain_avro.py`), and
+is compiled with the hot path, where an `i64` is not an object. It encodes Structs directly. To decode, it
+converts Avro to MessagePack, from which msgspec builds and checks Structs. In any case of doubt it leaves the
+value to fastavro, so that both give the same bytes and values.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from mypy_extensions import i64, u8
 from streams.kafka.records.writing import write_sized, write_unsigned
 from streams.model.avro_source import ARRAY, BYTES, MAP, TEXT, Source, write_head
 
-#: Bits of a number, besides its sign, of which the zigzag form is a positive `i64`.
+#: Bits of a number without its sign, so that its zigzag form is a positive `i64`.
 _SHORT: Final = 62
-#: Bits of a value's length: longer ones are fastavro's to read, they would take four times their memory here.
+#: Bits of an encoded value's length. Longer ones are left to fastavro; here, they take four times the memory.
 _LARGE: Final = 20
-#: Of whole numbers that a double can be.
+#: Bits of the integers that a double represents exactly.
 _EXACT: Final = 53
-#: Types of MessagePack; others are in `avro_source`.
+#: Type codes of MessagePack; others are in `avro_source`.
 _NONE: Final = 0xC0
 _FALSE: Final = 0xC2
 _TRUE: Final = 0xC3
 _DOUBLE: Final = 0xCB
 _LONG: Final = 0xD3
 _fields: Final[Callable[[Any], tuple[object, ...]]] = msgspec.structs.astuple
-#: What values raise that are not of their class, and bytes that are not whole.
+#: Errors from values of a wrong class and from incomplete bytes.
 _DOUBTS: Final[tuple[type[Exception], ...]] = (
     ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.MsgspecError,
 )  # fmt: skip
@@ -46,7 +46,7 @@ class Part:
         raise TypeError(value)
 
     def read(self, source: Source, out: BytesWriter) -> None:  # noqa: ARG002 - overridden
-        """Add the value that comes next, as MessagePack. Raises one of _DOUBTS."""
+        """Add the next value as MessagePack. Raises one of _DOUBTS."""
         raise TypeError(source)
 
 
@@ -72,7 +72,7 @@ class Boolean(Part):
 
 
 class Number(Part):
-    """A whole number, of so many bits and a sign. Its class allows `least` to `most`."""
+    """An integer of `bits` bits and a sign. The class allows `least` to `most`."""
 
     def __init__(self, bits: int, least: int, most: int) -> None:
         self.bits: i64 = bits
@@ -125,7 +125,7 @@ class Bytes(Part):
 
 
 class String(Part):
-    """A text. Its class allows one of `shortest` to `longest` characters."""
+    """A text. The class allows `shortest` to `longest` characters."""
 
     def __init__(self, shortest: int, longest: int) -> None:
         self.shortest: i64 = shortest
@@ -138,7 +138,7 @@ class String(Part):
         if not self.shortest <= length <= self.longest:
             raise ValueError(value)
         data = value.encode()
-        # Not by `write_sized`: a text is never None, and texts are most of what there is.
+        # Inlined instead of `write_sized`: a text is never None, and most values are texts.
         size: i64 = len(data)
         write_unsigned(out, size << 1)
         out.write(data)
@@ -148,7 +148,7 @@ class String(Part):
 
 
 class Enum(Part):
-    """One of the symbols. Its class, which is `str` or an Enum, allows those of `allowed`."""
+    """One of the symbols. The class, `str` or an Enum, allows those in `allowed`."""
 
     def __init__(self, symbols: list[str], kind: type[Any], allowed: Collection[str]) -> None:
         self.packed = [msgspec.msgpack.encode(each) for each in symbols]
@@ -159,7 +159,7 @@ class Enum(Part):
         if type(value) is not self.kind:
             raise TypeError(value)
         symbol: Any = value
-        if self.kind is not str:  # what members say that they are, and equal, may be something else
+        if self.kind is not str:  # a member's own `value` and `__eq__` may be overridden
             symbol = symbol._value_
         number: i64 = self.numbers[symbol]
         write_unsigned(out, number << 1)
@@ -246,7 +246,7 @@ class Map(Part):
 
 
 class _Field:
-    """`head` is before its value in MessagePack."""
+    """A field of a record. `head` holds the MessagePack bytes before its value."""
 
     def __init__(self, head: bytes, place: int, part: Part) -> None:
         self.head = head
@@ -255,7 +255,7 @@ class _Field:
 
 
 class Record(Part):
-    """A Struct. `fields` are those of the schema: name, place in the class, type."""
+    """A Struct. `fields` are the schema's fields: name, index in the class, type."""
 
     def __init__(self, kind: type[Any], fields: list[tuple[str, int, Part]]) -> None:
         self.kind = kind
@@ -279,16 +279,16 @@ class Record(Part):
 
 
 class PlainAvro:
-    """Values of one schema and class."""
+    """Encodes and decodes values of one class with one schema."""
 
     def __init__(self, part: Part, kind: type[Any], *, sure: bool) -> None:
-        """`sure`: the parts check all that the class asks for, so what was written reads back as it was."""
+        """`sure` means that the parts check all constraints of the class, so values survive a round trip."""
         self._part = part
         self._decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(kind).decode
         self.sure = sure
 
     def write(self, value: object) -> bytes | None:
-        """The bytes of a value; None: fastavro is to write it, or to say why not."""
+        """The bytes of a value; None if fastavro must encode it or raise the error."""
         out = BytesWriter()
         try:
             self._part.write(value, out)
@@ -297,9 +297,7 @@ class PlainAvro:
         return out.getvalue()
 
     def read(self, data: bytes) -> Any:
-        """The value of these bytes, to their end, of its class; None: fastavro is to read them, or to say why
-        not.
-        """
+        """The value that all of these bytes encode; None if fastavro must decode them or raise the error."""
         if len(data) >> _LARGE:
             return None
         source, out = Source(data), BytesWriter()

@@ -1,8 +1,8 @@
-"""Whether the numbers in Avro bytes are in the range of their types: 64 bits of a `long`, 32 of an `int`.
+"""Checks that numbers in Avro bytes are in the range of their types: 64 bits for `long`, 32 bits for `int`.
 
-fastavro reads what is longer modulo 2^64 (a price of 2^63 cents as 0), and takes an `int` for a `long`. A
-number that is too long has several bytes in a row with the high bit set: only bytes that have such a row are
-looked at closely. Those that have none cost half a microsecond for each 300 of them.
+fastavro reads longer numbers modulo 2^64 (a price of 2^63 cents as 0), and treats `int` like `long`. A number
+that is too long has several bytes in a row with the high bit set, so only data with such a run is walked. For
+other data, the check costs half a microsecond for each 300 bytes.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: Walks over a value: from the bytes and where it begins to where it ends.
+#: Walks over a value: takes the bytes and its start, and returns its end.
 _Walk = Callable[[bytes, int], int]
 
 _HIGH = bytes(byte >> 7 for byte in range(256))
-#: High bytes in a row without which no number leaves its range: of a zigzag varint with 7 bits in a byte, 64
-#: bits are over after nine whole bytes, 32 after four.
+#: A number out of range has at least this many bytes in a row with the high bit set. A zigzag varint has 7
+#: bits in each byte, so it can exceed 64 bits only after nine such bytes, and 32 bits only after four.
 _TOO_LONG = b"\1" * 9
 _TOO_LONG_FOR_INT = b"\1" * 4
 
 
 class Ranges:
-    """The numbers that a schema allows, as fastavro has parsed it."""
+    """Checks the number ranges of values of a schema that fastavro has parsed."""
 
     def __init__(self, schema: Any) -> None:
         walks = _Walks()
@@ -29,20 +29,20 @@ class Ranges:
         self._sign = _TOO_LONG_FOR_INT if walks.has_int else _TOO_LONG
 
     def check(self, data: bytes) -> None:
-        """Raises OverflowError when a number is out of its range, in a value of this schema."""
+        """Raises OverflowError if a number in a value of this schema is out of range."""
         if not data.isascii() and self._sign in data.translate(_HIGH):
             self._walk(data, 0)
 
 
 class _Walks:
-    """Makes walks over values. A schema may name a type of its own again, also within that type."""
+    """Builds walks over values. A schema may refer to its own named types, also recursively."""
 
     def __init__(self) -> None:
         self.has_int = False
         self._named: dict[str, _Walk] = {}
 
     def over(self, schema: Any) -> _Walk:
-        """The walk over values of a schema."""
+        """The walk over the values of a schema."""
         if isinstance(schema, list):
             return _union([self.over(branch) for branch in schema])
         kind = schema["type"] if isinstance(schema, dict) else schema
@@ -66,7 +66,7 @@ class _Walks:
         return _named(self._named, schema)
 
     def _define(self, kind: str, schema: Mapping[str, Any]) -> _Walk:
-        walk: _Walk = _long  # an enum's place among its symbols
+        walk: _Walk = _long  # the index of an enum's symbol
         if kind == "fixed":
             walk = _skip(schema["size"])
         elif kind != "enum":
@@ -79,7 +79,7 @@ _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends. Raises OverflowError for one that is no `long`."""
+    """A number and its end. Raises OverflowError if it does not fit a `long`."""
     shift = value = 0
     while (byte := data[at]) > 0x7F:
         value |= (byte & 0x7F) << shift
@@ -124,7 +124,7 @@ def _record(fields: list[_Walk]) -> _Walk:
 
 def _named(walks: Mapping[str, _Walk], name: str) -> _Walk:
     def walk(data: bytes, at: int) -> int:
-        return walks[name](data, at)  # only now: inside of what it names it was not made yet
+        return walks[name](data, at)  # looked up late: in a recursive type, the walk does not exist yet
 
     return walk
 
@@ -141,7 +141,7 @@ def _blocks(item: _Walk) -> _Walk:
     def walk(data: bytes, at: int) -> int:
         count, at = _number(data, at)
         while count:
-            if count < 0:  # its size in bytes follows
+            if count < 0:  # the block's size in bytes follows
                 _, at = _number(data, at)
             for _ in range(abs(count)):
                 at = item(data, at)

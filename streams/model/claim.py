@@ -1,7 +1,8 @@
-"""Claim check: a payload that is too large for a record, or binary, is an object that the record refers to.
+"""Claim checks: a payload that is too large for a record, or binary, is stored as an object, and the record
+refers to it.
 
-Pure. The object's name holds its digest, so a rerun that makes other bytes makes another object, and the same
-bytes may be written again at any time (docs/adr/0010).
+Does no I/O. The object's name contains its digest. If a rerun produces other bytes, they become another
+object, and writing the same bytes again is harmless (docs/adr/0010).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from streams.errors import BlobAltered, DataError
 from streams.ports import Headers
 
 DATAREF = "ce_dataref"
-#: CloudEvents' `datacontenttype`: in Kafka's binary mode the one attribute that has no `ce_`.
+#: CloudEvents' `datacontenttype`, the only attribute without `ce_` in Kafka's binary mode.
 CONTENT_TYPE = "content-type"
 SHA256 = "claim-sha256"
 SIZE = "claim-size"
@@ -52,14 +53,14 @@ class BadReference(DataError):
 
 
 class Claim(NamedTuple):
-    """The object that is a message's payload.
+    """A reference to the object with a message's payload.
 
     Attributes:
-        bucket: where it is.
-        name: of the object.
-        content_type: what its bytes are, a media type.
-        sha256: of its bytes, 64 hexadecimal digits.
-        size: of it, in bytes.
+        bucket: bucket of the object.
+        name: name of the object.
+        content_type: media type of its bytes.
+        sha256: digest of its bytes, 64 hexadecimal digits.
+        size: its size in bytes.
     """
 
     bucket: str
@@ -70,7 +71,7 @@ class Claim(NamedTuple):
 
     @property
     def reference(self) -> str:
-        """The object as messages and people name it: `s3://bucket/name`."""
+        """The object's address in messages and texts: `s3://bucket/name`."""
         return f"s3://{self.bucket}/{self.name}"
 
 
@@ -81,12 +82,12 @@ def claim_of(bucket: str, message_type: str, message_id: str, data: bytes, conte
 
 
 def object_name(message_type: str, message_id: str, digest: str) -> str:
-    """`events/{type}/{id}-{sha256}`, with type and id percent-encoded and, when very long, cut and hashed."""
+    """`events/{type}/{id}-{sha256}`. Type and id are percent-encoded; very long ones are cut and hashed."""
     return f"{PREFIX}{_part(message_type)}/{_part(message_id)}-{digest}"
 
 
 def _part(text: str) -> str:
-    """The text as a part of a path: no slash in it, and neither empty nor `.` nor `..`."""
+    """The text encoded as a part of a path: without slashes, and neither empty nor only dots."""
     part = quote(text, safe="", errors="replace")
     if not part.strip("."):
         return part.replace(".", "%2E") or "-"
@@ -98,20 +99,20 @@ def _part(text: str) -> str:
 def is_due(
     payload: int, rest: int, *, limit: int, threshold: int = DEFAULT_THRESHOLD, binary: bool = False
 ) -> bool:
-    """Whether a payload is to be checked in. All sizes in bytes.
+    """Whether a payload must be stored as an object. All sizes are in bytes.
 
     Args:
         payload: size of the encoded message.
-        rest: size of all else in the record: key and headers, with what their frame takes.
-        limit: what the topic allows a record.
-        threshold: a payload over it is checked in, though it would fit.
-        binary: the message's class is marked so; it is checked in whatever its size.
+        rest: size of the rest of the record: key, headers and framing.
+        limit: largest record of the topic.
+        threshold: larger payloads are stored as objects, even if they fit the topic.
+        binary: whether the message's class is marked as binary; its payloads are always stored as objects.
     """
     return binary or payload > threshold or payload + rest > limit
 
 
 def with_claim(headers: Headers, claim: Claim) -> list[tuple[str, bytes]]:
-    """The headers of the message whose payload the claim is for; its value is `VALUE`."""
+    """The headers of a message with a claim. The value of its record must be `VALUE`."""
     return [
         *(header for header in headers if header[0] not in _HEADERS),
         (DATAREF, claim.reference.encode()),
@@ -122,23 +123,23 @@ def with_claim(headers: Headers, claim: Claim) -> list[tuple[str, bytes]]:
 
 
 def without_claim(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
-    """The headers of a message that has its payload with it after all."""
+    """The headers without a claim, for a message whose payload is in its record after all."""
     refers = any(name == DATAREF and value is not None for name, value in headers)
     return [header for header in headers if not refers or header[0] not in _HEADERS]
 
 
 def claim_in(headers: Mapping[str, bytes]) -> Claim | None:
-    """The claim that a message's headers make; None when its payload is its value.
+    """The claim in a message's headers; None if the payload is in the record's value.
 
     Raises:
-        BadReference: the reference, its digest or its size is missing or does not read.
+        BadReference: the reference, its digest or its size is missing or malformed.
     """
-    # A relay by change data capture sends a header without a value for a column without one.
+    # With change data capture, a NULL column becomes a header without a value.
     if headers.get(DATAREF) is None:
         return None
     reference = _matched(headers, DATAREF, _REFERENCE)
     if not all(0 < len(part) <= _MAX_FILE and part.strip(".") for part in reference[2].split("/")):
-        # A store may not say of these that they are not there, but fail, as in an outage.
+        # For such names, a store may fail as in an outage instead of answering that the object is missing.
         raise BadReference(f"the header {DATAREF} does not name an object: {reference[0][:200]}")
     digest = _matched(headers, SHA256, _DIGEST)
     size = _matched(headers, SIZE, _COUNT)
@@ -157,7 +158,7 @@ def _matched(headers: Mapping[str, bytes], name: str, form: re.Pattern[str]) -> 
 
 
 def verify(claim: Claim, data: bytes) -> None:
-    """Raises BlobAltered when these are not the bytes that were checked in."""
+    """Raises BlobAltered if the bytes differ from those that were stored."""
     if len(data) != claim.size:
         found = f"{len(data)} bytes" if len(data) < claim.size else "more bytes"
         raise BlobAltered(

@@ -1,4 +1,6 @@
-"""Checking payloads in and out: concurrently, within a bound in bytes, each object at most once at a time."""
+"""Uploads and downloads of claim-check payloads, concurrently and with a limit in bytes. There is at most one
+download of an object at a time.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,14 @@ from streams.model.claim import (
 from streams.ports import Blob, Blobs
 from streams.units import MIB
 
-#: Bytes that are hashed faster than a thread starts to.
+#: Up to this size in bytes, hashing is faster than starting a thread.
 _SMALL = 128 * 1024
 
 
 @dataclass(slots=True)
 class ClaimCounters:
-    """Counts of payloads checked in and out, for pages and metrics. `hits` came from the cache, `shared` from
-    a fetch that was under way.
+    """Counts of payloads checked in and out, for pages and metrics. `hits` counts payloads from the cache,
+    `shared` those from a download that was already under way.
     """
 
     checked_in: int = 0
@@ -46,22 +48,22 @@ class ClaimCounters:
 
 @dataclass(slots=True)
 class _Fetch:
-    """A download that is under way, and how many wait for it."""
+    """A download that is under way, and the number of callers that wait for it."""
 
     task: asyncio.Task[bytes]
     waiters: int = 0
 
 
 class ClaimChecks:
-    """The claim checks of a worker; its lanes share one.
+    """The claim checks of a worker, shared by its lanes.
 
     Args:
         blobs: the object store.
-        bucket: its bucket; a reference to another one is refused, from any sender.
-        threshold: bytes of a payload that still travels in its record.
-        max_in_flight_bytes: of uploads and downloads under way, over all callers; and as much again of
-            payloads in the hands of those who hold them by `held`.
-        cache_bytes: of payloads kept for the next handler, or attempt, that asks for them.
+        bucket: the bucket for payloads. References to other buckets are refused.
+        threshold: largest payload in bytes that stays in its record.
+        max_in_flight_bytes: largest total of concurrent uploads and downloads. The limit for payloads that
+            callers hold (`held`) has the same size.
+        cache_bytes: size of the cache of payloads for further handlers and attempts.
     """
 
     def __init__(
@@ -77,29 +79,29 @@ class ClaimChecks:
         self.threshold = threshold
         self.counters = ClaimCounters()
         self.in_flight = BytesInFlight(max_in_flight_bytes)
-        #: Payloads on their way to a handler, in its hands, or on their way from it. A holder of these
-        #: may wait for a transfer, never the other way round.
+        #: Limits the payloads that handlers have, are about to get, or have returned. To avoid deadlocks, a
+        #: holder of these may wait for a transfer, but never the other way round.
         self.held = BytesInFlight(max_in_flight_bytes)
         self.cache = BytesCache(cache_bytes)
         self._blobs = blobs
         self._fetches: dict[Claim, _Fetch] = {}
 
     def is_due(self, payload: int, rest: int, *, limit: int, binary: bool = False) -> bool:
-        """Whether a payload is to be checked in; see `claim_check.is_due`."""
+        """Whether a payload must be stored as an object; see `claim.is_due`."""
         return is_due(payload, rest, limit=limit, threshold=self.threshold, binary=binary)
 
     def claim(self, message_type: str, message_id: str, data: bytes, content_type: str = AVRO) -> Claim:
-        """The claim for a payload; nothing is written yet, so that it can be staged."""
+        """The claim for a payload. Nothing is written yet, so that the message can be staged first."""
         return claim_of(self.bucket, message_type, message_id, data, content_type)
 
     async def check_in(self, claim: Claim, data: bytes) -> None:
-        """Write the payload that the claim was made for. To be done before the commit that refers to it.
+        """Write the payload of a claim. This must happen before the commit that refers to it.
 
-        It is written even if it is there: an orphan of an earlier attempt becomes new, so that the sweeper
-        does not take it while the commit is under way.
+        The object is written even if it exists. That renews an orphan of an earlier attempt, so that
+        `steadfaust claims sweep` does not delete it during the commit.
 
         Raises:
-            BlobsUnavailable: transient; whether it was written is unknown, and does not matter.
+            BlobsUnavailable: transient. The object may or may not have been written; either is harmless.
         """
         async with self.in_flight.of(len(data)):
             await self._blobs.put(claim.name, data, claim.content_type)
@@ -107,18 +109,18 @@ class ClaimChecks:
         self.counters.bytes_in += len(data)
 
     async def check_in_all(self, payloads: Sequence[tuple[Claim, bytes]]) -> None:
-        """Write several, side by side. None is under way any more when this ends or raises, as `check_in`."""
+        """Write several payloads concurrently. Waits for all of them, even if one raises BlobsUnavailable."""
         written = await asyncio.gather(*(self.check_in(*each) for each in payloads), return_exceptions=True)
         for error in written:
             if error is not None:
                 raise error
 
     async def check_out(self, headers: Mapping[str, bytes]) -> bytes:
-        """The payload that a message with these headers refers to, verified.
+        """The payload to which a message with these headers refers, after verification.
 
         Raises:
-            BadReference: permanent; there is none, or it does not read, or leads out of our bucket.
-            BlobMissing, BlobAltered: permanent; the message names the object.
+            BadReference: permanent; the reference is missing, malformed, or outside of this bucket.
+            BlobMissing, BlobAltered: permanent; the error's text names the object.
             BlobsUnavailable: transient.
         """
         claim = claim_in(headers)
@@ -135,7 +137,7 @@ class ClaimChecks:
         return data
 
     async def look(self, claim: Claim) -> Blob | None:
-        """The object store's entry for a payload; None: it is not there. Raises BadReference or
+        """The object store's entry for a payload; None if the object is missing. Raises BadReference or
         BlobsUnavailable.
         """
         self._require_ours(claim)
@@ -148,7 +150,7 @@ class ClaimChecks:
             )
 
     async def _fetched(self, claim: Claim) -> bytes:
-        """Wait for the one download of this object; the last who waits no more ends it."""
+        """Wait for the only download of this object. The last caller that stops waiting cancels it."""
         fetch = self._fetches.get(claim)
         if fetch is None:
             fetch = self._fetches[claim] = _Fetch(asyncio.create_task(self._fetch(claim)))
@@ -159,7 +161,7 @@ class ClaimChecks:
             return await asyncio.shield(fetch.task)
         finally:
             fetch.waiters -= 1
-            # A newer fetch may have its place already: after an error, or when this one was ended.
+            # A newer fetch may have replaced this one, after an error or a cancellation.
             if fetch.waiters == 0 or fetch.task.done():
                 fetch.task.cancel()
                 if self._fetches.get(claim) is fetch:
@@ -176,8 +178,7 @@ class ClaimChecks:
         return data
 
 
-#: What a cached payload takes beside its bytes: its key, of which the longest are names of objects, and
-#: objects of Python.
+#: Memory that a cached payload takes besides its bytes: its key, which may be long, and Python objects.
 OVERHEAD = 2048
 
 
@@ -187,10 +188,10 @@ class _Waiter(NamedTuple):
 
 
 class BytesInFlight:
-    """At most `limit` bytes at a time over all who share it; first come, first served.
+    """Limits the bytes that all callers together hold at a time. First come, first served.
 
-    What is larger than the limit counts as all of it, so that it goes alone instead of waiting for ever. A
-    large one that waits lets none behind it pass, so that it does not wait for ever either.
+    A request over the limit counts as the whole limit, so that it runs alone instead of waiting forever.
+    While a large request waits, later ones wait behind it, so that it cannot starve.
     """
 
     def __init__(self, limit: int) -> None:
@@ -200,12 +201,12 @@ class BytesInFlight:
 
     @property
     def waiters(self) -> int:
-        """How many wait for their turn."""
+        """Number of waiting callers."""
         return len(self._waiting)
 
     @asynccontextmanager
     async def of(self, size: int) -> AsyncIterator[None]:
-        """Hold so many bytes for the length of an `async with`."""
+        """Hold `size` bytes during an `async with` block."""
         amount = min(size, self.limit)
         await self._acquire(amount)
         try:
@@ -224,9 +225,9 @@ class BytesInFlight:
         except asyncio.CancelledError:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
-                self._wake()  # it may have been the large one that held back the others
+                self._wake()  # this may have been a large request that blocked the others
             else:
-                self._release(amount)  # its turn came together with the cancellation
+                self._release(amount)  # granted at the same time as the cancellation
             raise
 
     def _release(self, amount: int) -> None:
@@ -242,15 +243,15 @@ class BytesInFlight:
 
 
 class BytesCache(LRUCache[Hashable, bytes]):
-    """Byte strings by key, at most `limit` bytes of them; those used longest ago go first. Each counts
-    OVERHEAD bytes more than it has, so that many small ones are bounded too.
+    """An LRU cache of byte strings with at most `limit` bytes. Each entry counts OVERHEAD bytes more than its
+    length, so that many small ones are limited, too.
     """
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit, getsizeof=_counted)
 
     def put(self, key: Hashable, data: bytes) -> None:
-        """Keep the bytes, unless they alone are over the limit."""
+        """Keep the bytes, unless they alone exceed the limit."""
         if _counted(data) <= self.maxsize:
             self[key] = data
         else:

@@ -1,4 +1,4 @@
-"""The parts of `avro_bytes.py` for a class and its schema."""
+"""Builds the parts of `avro_bytes.py` for a class and its schema."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from streams.model import avro_bytes as parts
 
 _BITS = {"int": 31, "long": 63}
 _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-#: No text is longer.
+#: Longer than any text.
 _ANY = 1 << 60
 
 
 def plain_avro(kind: type[Any], schema: Any) -> parts.PlainAvro | None:
-    """Return a reader and writer of a class's values by a schema that fastavro has parsed; None: only
-    fastavro can, or the class has other types than the schema.
+    """An encoder and decoder for a class and a schema that fastavro has parsed; None if only fastavro
+    supports the schema, or if the class has other types than the schema.
     """
     made = _Parts()
     try:
         part = made.of(schema, inspect.type_info(kind))
         return parts.PlainAvro(part, kind, sure=made.sure)
-    except (NotImplementedError, OverflowError, TypeError, ValueError):  # msgspec's, of types it cannot tell
+    except (NotImplementedError, OverflowError, TypeError, ValueError):  # msgspec's, for unsupported types
         return None
 
 
 class _Parts:
-    """Makes parts of types. `sure`: these check all that the class allows, as far as it was seen."""
+    """Builds the parts for types. `sure` means that the parts so far check all constraints of the class."""
 
     def __init__(self) -> None:
         self.sure = True
         self._named: dict[str, Any] = {}
 
     def of(self, schema: Any, info: inspect.Type) -> parts.Part:
-        """The part of a type. Raises NotImplementedError when there is none."""
+        """The part for a type. Raises NotImplementedError if there is none."""
         while isinstance(info, inspect.Metadata):
             info = info.type
         if isinstance(schema, list):
@@ -42,7 +42,7 @@ class _Parts:
         if not isinstance(schema, dict):
             named = schema not in _PRIMITIVE and self._named.get(schema)
             return self.of(named, info) if named else self._scalar(schema, info)
-        if "logicalType" in schema:  # fastavro makes something else of it
+        if "logicalType" in schema:  # fastavro converts such values to other types
             raise NotImplementedError(schema)
         match schema["type"], info:
             case "array", inspect.ListType(of) | inspect.VarTupleType(of):
@@ -77,7 +77,7 @@ class _Parts:
         raise NotImplementedError(name)
 
     def _see(self, info: inspect.Type, checked: inspect.Type) -> None:
-        """The class allows `info`; the part checks `checked`."""
+        """Clear `sure` if the part checks less (`checked`) than the class requires (`info`)."""
         self.sure = self.sure and info == checked
 
     def _optional(self, schema: list[Any], info: inspect.Type) -> parts.Part:
@@ -111,12 +111,12 @@ class _Parts:
     def _record(self, schema: Any, info: inspect.StructType) -> parts.Part:
         places = {each.encode_name: place for place, each in enumerate(info.fields)}
         names = [each["name"] for each in schema["fields"]]
-        # An array of empty records has any length in a few bytes.
+        # Records without fields are left to fastavro: a few bytes could encode an array of any length.
         if not names or places.keys() != set(names) or info.array_like or info.tag_field is not None:
             raise NotImplementedError(schema)
-        self.sure = self.sure and not hasattr(info.cls, "__post_init__")  # what it allows is not known
+        self.sure = self.sure and not hasattr(info.cls, "__post_init__")  # it may have other constraints
         types = [(each["name"], places[each["name"]], each["type"]) for each in schema["fields"]]
         made = [(name, place, self.of(kind, info.fields[place].type)) for name, place, kind in types]
-        # Only now: compiled code has no bound for a type within its own.
+        # Registered last, so that recursive types are left to fastavro: compiled code has no recursion limit.
         self._named[schema["name"]] = schema
         return parts.Record(info.cls, made)
