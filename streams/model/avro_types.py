@@ -1,4 +1,4 @@
-"""The Avro schema of a message or row, derived from its class: the class is the one place that says it.
+"""Derives the Avro schema of a message or row from its class, which is the only definition of its fields.
 
 | Python                              | Avro                                                                |
 |-------------------------------------|---------------------------------------------------------------------|
@@ -10,10 +10,10 @@
 | `dict[str, T]`                      | map                                                                 |
 | a msgspec Struct                    | record, named like the class, in the namespace of the outermost one |
 
-What a field means is read from the `Attributes:` of its class's docstring, or else from
+A field's documentation comes from the `Attributes:` of its class's docstring, or else from
 `Annotated[..., msgspec.Meta(description=...)]`. A Literal's enum is named after its record and field, unless
-`Annotated[Literal[...], msgspec.Meta(title=...)]` names it; the description beside a title is the enum's.
-`Annotated[T, msgspec.Meta(extra={"aliases": ["old"]})]` reads what was written under a former name.
+`Annotated[Literal[...], msgspec.Meta(title=...)]` names it; a description beside a title documents the enum.
+`Annotated[T, msgspec.Meta(extra={"aliases": ["old"]})]` also reads values written under a former field name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from streams.model.read_back import require_defaults
 _SCALARS: Mapping[Any, str] = {str: "string", bool: "boolean", int: "long", float: "double", bytes: "bytes"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ATTRIBUTE = re.compile(r"    (\w+(?:, \w+)*): (.+)")
-#: What to write instead of a type that has no Avro here.
+#: What to use instead of types that have no Avro type here.
 _ADVICE: Mapping[str, str] = {
     "datetime": "a float of epoch seconds, or a str in RFC 3339",
     "date": "a str such as 2026-01-31",
@@ -50,12 +50,12 @@ _ADVICE: Mapping[str, str] = {
 
 
 class NoAvro(WiringError):
-    """A class has a field that no Avro schema can be derived from. It says where, why and what to do."""
+    """A class has a field without a derivable Avro schema. The text says where, why and what to do."""
 
 
 def derived_schema(kind: type[Any]) -> str:
-    """The Avro schema of a message, a row or any other Struct, as JSON text. Raises NoAvro, and
-    WiringError for a default that no schema can say.
+    """The Avro schema of a message, a row or any other Struct, as JSON text. Raises NoAvro, and WiringError
+    for a default that no schema can express.
     """
     require_defaults(kind)
     namespace = getattr(kind, "NAMESPACE", NAMESPACE)
@@ -63,7 +63,7 @@ def derived_schema(kind: type[Any]) -> str:
 
 
 class _Derivation:
-    """One schema in the making: a type is spelled out where it comes first, and named after that."""
+    """Derives one schema. A named type is defined where it first occurs; later, its name refers to it."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
@@ -142,7 +142,7 @@ class _Derivation:
                 "Make it several optional fields, or a message of its own for each"
             )
         made = self._inner(others[0], where, enum_name)
-        return ["null", made] if null_first else [made, "null"]  # a default is of a union's first type
+        return ["null", made] if null_first else [made, "null"]  # a default must have a union's first type
 
     def _enum(
         self, name: str, symbols: tuple[Any, ...], doc: str, where: str, identity: object = None
@@ -157,7 +157,7 @@ class _Derivation:
         return {"type": "enum", "name": name, **_doc(doc), "symbols": list(symbols)}
 
     def _is_made(self, name: str, what: object, where: str) -> bool:
-        """Whether the type of a name is spelled out already."""
+        """Whether a type with this name is defined already. Raises NoAvro if it is a different type."""
         if name in self._made:
             if self._made[name] != what:
                 raise NoAvro(f"{where} makes a second type {name} of another form: rename it")
@@ -176,7 +176,7 @@ def _refuse_other_forms(kind: type[msgspec.Struct], where: str) -> None:
 
 
 def _without_annotations(kind: Any) -> tuple[Any, dict[str, str]]:
-    """The type itself, and the title and description of its `msgspec.Meta`."""
+    """The bare type, and the title and description of its `msgspec.Meta`."""
     meta: dict[str, str] = {}
     while get_origin(kind) is Annotated or isinstance(kind, NewType):
         if isinstance(kind, NewType):
@@ -191,7 +191,7 @@ def _without_annotations(kind: Any) -> tuple[Any, dict[str, str]]:
 
 
 def _aliases(kind: Any, where: str) -> dict[str, list[str]]:
-    """Former names of a field, as a schema has them. Raises NoAvro for what is no list of names."""
+    """Former names of a field, as an item for the schema. Raises NoAvro if they are not a list of names."""
     found = []
     while get_origin(kind) is Annotated:
         metas = [each for each in kind.__metadata__ if isinstance(each, msgspec.Meta)]
@@ -204,18 +204,18 @@ def _aliases(kind: Any, where: str) -> dict[str, list[str]]:
 
 
 def _default(field: msgspec.structs.FieldInfo) -> tuple[bool, Any]:
-    """Whether there is a default, and which, as JSON has it."""
+    """Whether a field has a constant default, and the default as JSON."""
     if field.default is not msgspec.NODEFAULT:
         value = field.default
     elif field.default_factory in (list, dict, tuple):
         value = field.default_factory()
     else:
-        return False, msgspec.NODEFAULT  # made anew for each: a time or an id is no constant
+        return False, msgspec.NODEFAULT  # a factory may return a new time or id each time
     return True, _json_default(value)
 
 
 def _json_default(value: Any) -> Any:
-    """A default as a schema has it: bytes are a text of code points up to 255."""
+    """A default as JSON for a schema. Bytes become a text of code points up to 255."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     plain = msgspec.to_builtins(value, builtin_types=(bytes,))
@@ -260,7 +260,7 @@ def _told(docstring: str) -> Iterator[tuple[str, str]]:
 
 
 def _sentence(text: str) -> str:
-    """Docstrings begin an attribute's meaning small; a symbol or a code in front stays as it is."""
+    """Capitalize an attribute's description, unless it begins with code; remove backticks."""
     plain = text.replace("`", "")
     return plain if text.startswith("`") else plain[:1].upper() + plain[1:]
 

@@ -1,6 +1,6 @@
-"""Changes between two versions of a schema, and which versions can read each other.
+"""Finds changes between two versions of a schema, and whether the versions can read each other.
 
-Workers use it for what they cannot read, and once at the start: it is slow.
+This is slow. Workers use it once at the start, and for data that they cannot read.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 import fastavro
 from fastavro.schema import to_parsing_canonical_form
 
-#: Columns that a frozen schema has at most where it can be broken.
+#: Maximum columns of a line in a frozen schema, if it can be broken.
 _WIDTH = 110
 
 
 def differences(frozen: str, derived: str) -> list[str]:
-    """In words what a class says (`derived`) and its frozen schema does not: names, types, order, symbols and
-    defaults.
+    """Texts for the differences between a class (`derived`) and its frozen schema: names, types, order,
+    symbols and defaults.
 
-    Documentation does not count, nor a default that only the class has: they change neither what is written
-    nor what is read, and are frozen with the next version.
+    Ignores documentation, and defaults that only the class has. These change neither what is written nor what
+    is read, and are frozen with the next version.
     """
     found = list(_differences(_parsed(frozen), _parsed(derived), ""))
     if not found and canonical(frozen) != canonical(derived):
@@ -31,12 +31,12 @@ def differences(frozen: str, derived: str) -> list[str]:
 
 
 def canonical(schema: str) -> str:
-    """The parsing canonical form, of which the fingerprint is made."""
+    """The parsing canonical form, from which the fingerprint is computed."""
     return str(to_parsing_canonical_form(json.loads(schema)))
 
 
 def unreadable(older: str, newer: str) -> list[str]:
-    """Why one of two versions that follow each other cannot read what the other writes; none: both can."""
+    """Why one of two consecutive versions cannot read what the other writes; empty if both can."""
     return [
         *(f"the new version cannot read the one before: {why}" for why in _against(newer, older)),
         *(f"the version before cannot read the new one: {why}" for why in _against(older, newer)),
@@ -44,36 +44,38 @@ def unreadable(older: str, newer: str) -> list[str]:
 
 
 def version_perils(older: str, newer: str) -> list[str]:
-    """What is lost, or cannot be read, while workers of both versions of a class run; none: nothing."""
+    """What is lost or cannot be read while workers with both versions of a class run; empty if nothing."""
     if older == newer or not (_is_record(older) and _is_record(newer)):
         return []
     return unreadable(older, newer) + [renamed(*each) for each in renames(older, newer).items()]
 
 
 def renamed(gone: str, came: list[str]) -> str:
-    """A rename in words."""
+    """Text for a possible rename."""
     return f"{gone} is gone and {' and '.join(came)} new: if it is a rename, its values are lost"
 
 
 def renames(older: str, newer: str) -> dict[str, list[str]]:
-    """Fields that may have got another name: by each field that is gone, the new ones of the same record.
+    """Fields that may have been renamed: for each removed field, the new fields of the same record.
 
-    Where both have defaults the two versions read each other, and the value is lost in silence: the old name
-    is passed over, the new one has its default. A new field with the old name as an alias is not a rename.
+    If both fields have defaults, the versions can read each other, but the value is lost silently: readers
+    skip the old name and use the default of the new one. Renames that are declared by aliases are left out.
     """
     return dict(_renames(_parsed(older), _parsed(newer), ""))
 
 
 def unreadable_versions(versions: list[str]) -> dict[int, list[str]]:
-    """The same for all versions of a subject, by the number of the newer one, from 1."""
+    """Results of `unreadable` for all consecutive versions of a subject, by the newer one's number. Versions
+    count from 1.
+    """
     pairs = enumerate(pairwise(versions), 2)
     return {number: why for number, (older, newer) in pairs if (why := unreadable(older, newer))}
 
 
 def printed(schema: Any, indent: int = 0, used: int = 0) -> str:
-    """A schema as files have it: an object or a list stays on one line as far as it fits.
+    """A schema as formatted JSON for files: an object or a list stays on one line if it fits.
 
-    `indent` are the columns before the lines of its parts, `used` those that its first line has already.
+    `indent` is the indentation of the schema; `used` is the number of columns used in its first line.
     """
     short = json.dumps(schema, ensure_ascii=False)
     parts = (
@@ -90,7 +92,7 @@ def printed(schema: Any, indent: int = 0, used: int = 0) -> str:
 
 
 def _is_record(schema: str) -> bool:
-    """JSON of a class without Avro has a schema of another kind."""
+    """Whether it is an Avro record. The schema of a class in plain JSON is not."""
     return bool(json.loads(schema).get("type") == "record")
 
 
@@ -171,8 +173,8 @@ def _shown(schema: Any) -> str:
 
 
 def _against(reader: str, writer: str) -> list[str]:
-    """Why the `avro` package cannot read a writer's data with a reader's schema."""
-    import avro.schema  # takes a while to load, and every `steadfaust` command loads this module
+    """Why a reader's schema cannot read a writer's data, according to the `avro` package; empty if it can."""
+    import avro.schema  # slow to load, and every `steadfaust` command loads this module
     from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 
     checker = ReaderWriterCompatibilityChecker()

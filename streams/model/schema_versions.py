@@ -1,8 +1,8 @@
 """Frozen schemas: a folder with every version of the Avro schema of each topic and table.
 
-`<kind>/<topic or table>/<version>.avsc`. The highest version is the one that is written; the older ones are
-what may still lie in a topic. A version never changes. When it and the one before cannot read each other, the
-reason why it was frozen all the same lies beside it, in `<version>.reason.txt`.
+Paths are `<kind>/<topic or table>/<version>.avsc`. Workers write the highest version; topics may still
+contain older ones. A version never changes. If it and the previous version cannot read each other,
+`<version>.reason.txt` states why it was frozen anyway.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from streams.errors import WiringError
 from streams.model.avro_types import NoAvro, derived_schema
 
-#: The folders of a kind each. They are for the reader: a subject is found by its name.
+#: One folder for each kind. They are for human readers; a subject is found by its name.
 KINDS = ("events", "commands", "replies", "rows")
 SCHEMA, REASON = ".avsc", ".reason.txt"
 
 
 class ClassAndSchemaDiffer(WiringError):
-    """A class has other fields than its newest frozen schema: what it holds would be lost in silence."""
+    """A class has other fields than its newest frozen schema, so that values would be lost silently."""
 
 
 class FrozenSchemas:
@@ -31,14 +31,14 @@ class FrozenSchemas:
         self._folder = folder
 
     def subjects(self) -> Iterator[tuple[str, str]]:
-        """Kind and name of each topic and table that has a frozen schema."""
+        """Kind and name of each topic and table with a frozen schema."""
         for kind in KINDS:
             if (folder := self._folder / kind).is_dir():
                 found = (each.name for each in folder.iterdir() if each.is_dir() and _numbers(each))
                 yield from ((kind, name) for name in sorted(found))
 
     def numbers(self, kind: str, subject: str) -> list[int]:
-        """The numbers of a topic's or table's versions, the lowest first; none when nothing is frozen."""
+        """Version numbers of a topic or table, in ascending order; empty if nothing is frozen."""
         folder = self._folder / kind / subject
         return _numbers(folder) if folder.is_dir() else []
 
@@ -56,14 +56,15 @@ class FrozenSchemas:
 
 
 def nothing_frozen(subject: str) -> str:
-    """For a service that has frozen nothing yet. Raises LookupError."""
+    """Stands for the frozen schemas of a service that has none. Always raises LookupError."""
     raise LookupError(f"{subject} has no frozen schema")
 
 
 def schema_for(kind: type[Any], subject: str, frozen: Callable[[str], str]) -> str:
-    """The schema that values of a class are written with: the newest frozen one, or else the derived one.
+    """The schema with which values of a class are written: the newest frozen one, or else the derived one.
 
-    Raises ClassAndSchemaDiffer when fields of one are not in the other, and NoAvro.
+    Raises ClassAndSchemaDiffer if the class and the frozen schema have different fields, and NoAvro if
+    nothing is frozen and no schema can be derived.
     """
     try:
         text = frozen(subject)
@@ -72,7 +73,7 @@ def schema_for(kind: type[Any], subject: str, frozen: Callable[[str], str]) -> s
     try:
         derived = _records(json.loads(derived_schema(kind)))
     except NoAvro:
-        return text  # a schema that was written by hand may say what cannot be derived
+        return text  # a handwritten schema may contain what cannot be derived
     found = _records(json.loads(text))
     for name, fields in derived.items():
         if name in found and (differ := sorted(fields ^ found[name])):
@@ -84,7 +85,7 @@ def schema_for(kind: type[Any], subject: str, frozen: Callable[[str], str]) -> s
 
 
 def _records(schema: Any) -> dict[str, set[str]]:
-    """The records of a schema by their short names, with the names of their fields."""
+    """The field names of all records in a schema, by the record's short name."""
     found: dict[str, set[str]] = {}
     if isinstance(schema, list):
         for each in schema:
