@@ -103,7 +103,7 @@ class SagaUnderTest:
         return self._hear(said)
 
     def repeat_reply(self) -> Self:
-        """Deliver the last reply once more."""
+        """Deliver the last reply again."""
         assert self._said is not None, "nothing was replied"
         return self._hear(self._said)
 

@@ -45,8 +45,8 @@ _NOBODY = WrittenBatch(LeaderNotAvailableError.errno, -1, "no leader can be reac
 
 
 class TransactionalProducer:
-    """A transactional producer with a fixed id and a timeout for each step. It is unusable after the first
-    failed step: every later call raises the same kind of error, and `discard` releases it.
+    """A transactional producer with a fixed id and a timeout for each step. It is unusable once a step has
+    raised TransactionFailed or Fenced: every later call raises the same kind of error. `discard` releases it.
 
     At its start, it asks which protocol the cluster supports (`TransactionProtocol`). It repeats a request
     after a temporary error, but not if the answer was lost. The first request of a transaction shows whether
@@ -113,7 +113,7 @@ class TransactionalProducer:
 
         Returns the offset after the last record of each partition; the transaction's marker comes later and
         is not counted. Raises TooLarge if a record does not fit a batch, before anything is sent;
-        RecordRefused if the broker refuses a record; and Refused if it refuses any record for another reason.
+        RecordRefused if a broker refuses one of the records; and Refused if it refuses the transaction.
         """
         self._running()
         now = int(time.time() * 1000)

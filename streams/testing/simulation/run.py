@@ -339,7 +339,7 @@ class Run:
                 self.machines[number].directory(self.lanes).destroy(lane)
 
     def do_freeze(self, number: int, seconds: float) -> None:
-        """Freeze a worker for some seconds, without its noticing."""
+        """Freeze a worker for some seconds; it does not notice."""
         self.machines[number].freeze()
         self.later(seconds, self.machines[number].thaw)
 
