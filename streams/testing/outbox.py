@@ -23,7 +23,7 @@ class MemoryOutbox(Outbox):
 
     Attributes:
         rows: the committed rows.
-        messages: the same as messages, before they were encoded.
+        messages: the committed messages, before they were encoded.
     """
 
     def __init__(
