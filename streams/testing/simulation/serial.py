@@ -171,7 +171,6 @@ class Serial:
 
 
 _UNCHANGED = b"unchanged"
-_LISTS = {"send": "the messages sent", "timers": "the timers set", "cancel": "the timers cancelled"}
 
 
 def _changes(handler: AnyHandler, message: Message, outcome: Outcome) -> Iterator[tuple[At, Row | None]]:
