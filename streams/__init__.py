@@ -1,5 +1,6 @@
-"""The public names for services. Sagas are in `streams.saga`, tools for tests in `streams.testing`, and
-outbox, inbox and queues in PostgreSQL in `streams.postgres`, which needs an extra.
+"""The public names for services. Sagas are in `streams.saga`, topics of others in `streams.sources`, tools
+for tests in `streams.testing`, and outbox, inbox and queues in PostgreSQL in `streams.postgres`, which needs
+an extra.
 
 Modules of the library do not import from here.
 """

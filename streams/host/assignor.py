@@ -67,17 +67,19 @@ class LaneAssignor(PartitionAssignor):
         self, cluster: Any, member_metadata: Mapping[str, Any]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
         """Called on the group's leader: decide for all."""
-        del cluster  # every worker has checked the topics' partitions before it joined
         members = {
             name: msgspec.json.decode(metadata.user_data, type=Member)
             for name, metadata in member_metadata.items()
         }
-        partitions_of = self._lanes.layout.partitions_of
+        layout, is_source = self._lanes.layout, self._lanes.wiring.is_source
         decided = {}
-        common = {self._lanes.layout.operations}
+        common = {layout.operations}
         for name, given in assign(members, self._standbys, common).items():
-            numbers = sorted(p for lane in given.active for p in partitions_of(lane))
-            expanded = [(topic, numbers) for topic in given.topics] if numbers else []
+            numbers = sorted(p for lane in given.active for p in layout.partitions_of(lane))
+            expanded = [(topic, numbers) for topic in given.topics if not is_source(topic)] if numbers else []
+            for topic in filter(is_source, given.topics):  # it has any number of them
+                there = cluster.partitions_for_topic(topic) or ()
+                expanded.append((topic, sorted(p for p in there if layout.home_of(p) in numbers)))
             decided[name] = ConsumerProtocolMemberAssignment(self.version, expanded, _encode(given))
         return decided
 

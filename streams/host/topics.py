@@ -37,6 +37,7 @@ async def ensure_topics(
         # Not by the brokers that happen to be up: one that is down must not lower it.
         brokers = max(await topics.brokers(), len(str(bootstrap).split(",")))
         factor = replication or (first.replication if first else min(3, brokers))
+        await _require_sources(app, topics)
         await name_beside(app, topics, factor)
         declared = declare(app, replication=factor)
         specs = {spec.name: spec for spec in declared if names is None or spec.name in names}
@@ -49,6 +50,16 @@ async def ensure_topics(
         for some in _in_order(app, missing):
             await topics.create(some)
         _require_no_difference(specs, await topics.describe(spec.name for spec in missing))
+
+
+async def _require_sources(app: Application, topics: KafkaTopics) -> None:
+    """Raises TopicMismatch for a source that is not there."""
+    sources = app.wiring.sources()
+    if missing := sorted(sources.keys() - (await topics.describe(sources)).keys()):
+        raise TopicMismatch(
+            f"the cluster has no topic {', '.join(missing)}: a source is read as its owner has it, and never"
+            " created. Check the name and the brokers, or ask the owner for it"
+        )
 
 
 def _require_no_difference(specs: Mapping[str, TopicSpec], found: Mapping[str, Description]) -> None:

@@ -181,18 +181,20 @@ class Application:
         }
 
     def _route(self, topic: str, handlers: tuple[BoundHandler, ...]) -> BoundRoute:
-        beside = self.layout.app_id if topic in self.others else ""
+        source = self.wiring.routes[topic].source
+        beside = self.layout.app_id if topic in self.others or source is not None else ""
         return BoundRoute(
             topic,
-            self.message_codecs[topic],
+            self.message_codecs[topic] if source is None else source,
             handlers,
             tuple((handler, None) for handler in handlers),
             self.wiring.uses_inbox(topic),
-            topic not in self.wiring.sent,
+            topic not in self.wiring.sent and source is None,
             any(handler.is_async for handler in handlers),
             topic in self.looped,
             dead_letter_topic(topic, beside),
             tuple(retry_topic(topic, tier, beside) for tier in range(1, RETRY_TOPICS + 1)),
+            source,
         )
 
     def taker(self, handler: str, topic: str) -> BoundHandler | None:

@@ -14,6 +14,7 @@ from streams.model.message import Message
 from streams.model.outcome import Outcome
 from streams.model.policy.breaker import BreakerPolicy
 from streams.model.policy.retry import RetryPolicy
+from streams.model.sources import Source
 from streams.ports import TP
 
 
@@ -81,7 +82,8 @@ class BoundHandler:
 @dataclass(frozen=True, slots=True)
 class BoundRoute:
     """A topic with what happens to its messages. `outside` says that clients write it, not our handlers;
-    `loops` that a lane may handle what it sends there in the transaction that writes it.
+    `loops` that a lane may handle what it sends there in the transaction that writes it; `source` that others
+    write it in their own form.
     """
 
     topic: str
@@ -94,3 +96,4 @@ class BoundRoute:
     loops: bool
     dead_letters: str
     retries: tuple[str, ...]
+    source: Source | None

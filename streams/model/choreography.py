@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from streams.errors import WiringError
 from streams.model.handlers import CONSUMED, Handler
 from streams.model.message import Message
+from streams.model.sources import Format, Source, SourceRecord, json
 from streams.model.table import Table
 
 AnyHandler = Handler[Any, Any]
@@ -25,11 +26,12 @@ class WiringWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One line of the wiring, made by `on`."""
+    """One line of the wiring, made by `on` or `source`."""
 
     message: type[Message]
     handlers: tuple[AnyHandler, ...]
     inbox: bool | None = None
+    source: Source | None = None
 
 
 def on(message: type[Message], *handlers: AnyHandler, inbox: bool | None = None) -> Route:
@@ -40,6 +42,30 @@ def on(message: type[Message], *handlers: AnyHandler, inbox: bool | None = None)
     `inbox` to override this.
     """
     return Route(message, handlers, inbox)
+
+
+def source(
+    topic: str,
+    *,
+    into: Callable[[SourceRecord], Any],
+    value: Format | None = None,
+    id: Callable[[SourceRecord], str] | None = None,  # noqa: A002 - the word that everybody has for it
+    sends: Sequence[type[Message]] = (),
+) -> Route:
+    """Read a topic of others as it is: with any number of partitions, any keys, and without ids. It is never
+    written, created, or refused for its settings (docs/existing-topics.md).
+
+    Arguments:
+        into: makes messages of a record: one, several, or None for a record that is not for this application.
+        value: format of the values; None means `json()`.
+        id: id of a record, such as `field("orderId")` or `header("x-request-id")`: of records with the same
+            id in the same partition only the first is handled. None: partition, offset and timestamp.
+        sends: message classes that `into` makes, where its annotation does not say so.
+
+    Raises WiringError.
+    """
+    made = Source(topic, value or json(), into, id, sends)
+    return Route(made.message, (made.handler,), None, made)
 
 
 def check_topic(message: type[Message]) -> None:
@@ -74,6 +100,16 @@ class Choreography:
         self.sent = {message.TOPIC: message for handler in self.handlers() for message in handler.sends}
         for message in self.sent.values():
             check_sent(message)
+            if self.is_source(message.TOPIC):
+                raise WiringError(
+                    f"{message.__name__} is sent to {message.TOPIC}, which is a source: only others write it"
+                )
+        for topic, each in self.sources().items():
+            if kept := [message for message in each.handler.sends if message.SAME_KEY]:
+                raise WiringError(
+                    f"source({topic!r}) makes {kept[0].__name__}, which is SAME_KEY: a source makes messages"
+                    " of any key, so the class cannot have it"
+                )
         named: dict[str, AnyHandler] = {}
         for handler in (handler for route in routes for handler in route.handlers):
             if named.setdefault(handler.name, handler) is not handler:
@@ -128,14 +164,24 @@ class Choreography:
         if len({handler.name for handler in route.handlers}) != len(route.handlers):
             raise WiringError(f"on({name}) names a handler twice")
 
+    def is_source(self, topic: str) -> bool:
+        """Whether a topic is read as its owner has it (`source`)."""
+        route = self.routes.get(topic)
+        return route is not None and route.source is not None
+
+    def sources(self) -> dict[str, Source]:
+        """Every source, by topic."""
+        return {topic: each.source for topic, each in self.routes.items() if each.source is not None}
+
     def handlers(self) -> Iterator[AnyHandler]:
         """Each handler once, in the order of the wiring."""
         seen = {handler.name: handler for route in self.routes.values() for handler in route.handlers}
         yield from seen.values()
 
     def messages(self) -> dict[str, type[Message]]:
-        """Every message handled or sent, by topic."""
-        return {**{topic: route.message for topic, route in self.routes.items()}, **self.sent}
+        """Every message of the application, handled or sent, by topic: without what sources have."""
+        handled = {topic: route.message for topic, route in self.routes.items() if route.source is None}
+        return {**handled, **self.sent}
 
     def tables(self) -> dict[str, Table[Any]]:
         """Every table that a handler reads, by name."""

@@ -25,6 +25,7 @@ def personal_fields(application: Application) -> frozenset[str]:
     """The names of all marked fields of an application's messages and rows."""
     found: set[str] = set()
     kinds: list[Any] = [route.message for route in application.wiring.routes.values()]
+    kinds += [source.kind for source in application.wiring.sources().values()]
     for handler in application.wiring.handlers():
         kinds += [row.table.row for row in handler.rows.values()]
     _look_into(inspect.multi_type_info(kinds), found, set())

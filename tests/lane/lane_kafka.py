@@ -18,8 +18,9 @@ from streams.host.rocksdb.store import RocksStores
 from streams.host.topics import ensure_topics
 from streams.kafka.clients import KafkaOptions
 from streams.kafka.cluster import KafkaCluster
+from streams.kafka.topics import KafkaTopics
 from streams.model.application import Application
-from streams.ports import TP
+from streams.ports import TP, TopicSpec
 from streams.system import SystemClock
 from tests.kafka_admin import add_partitions, delete_topic, recreate_topic
 from tests.raw_kafka import in_the_log, overwrite, spoiled
@@ -49,6 +50,8 @@ class KafkaWorld(World):
             fetch_wait=0.1,
             transaction_timeout=self.transaction_timeout,
         )
+        async with KafkaTopics(self.bootstrap) as topics:
+            await topics.create([TopicSpec(topic, number, 1) for topic, number in self.others.items()])
         await ensure_topics(self.app, self.bootstrap, replication=1, options=options)
         self.cluster = KafkaCluster(self.bootstrap, options)
         self._producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=5)
@@ -113,7 +116,7 @@ class KafkaWorld(World):
     def _delete_topics(self) -> None:
         """One broker serves hundreds of tests: it holds files open for each partition that it has."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        ours = {spec.name for spec in declare(self.app, replication=1)}
+        ours = {spec.name for spec in declare(self.app, replication=1)} | set(self.others)
         ours &= admin.list_topics(timeout=30).topics.keys()
         for deleted in admin.delete_topics(sorted(ours), request_timeout=30).values() if ours else ():
             deleted.result()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, NamedTuple, cast
@@ -89,8 +89,10 @@ class World:
         codecs: MakeCodec = json_without_schema,
         claims: ClaimChecks | None = None,
         transaction_timeout: float = 15.0,
+        others: Mapping[str, int] | None = None,
         **lane_options: Any,
     ) -> Application:
+        """`others` are topics that others have made, each with its number of partitions."""
         small = {"max_batch": 50, "max_backlog": 200, "max_message_bytes": 20_000, "fenced_pause": 0.1}
         self.app = Application(
             Layout(self.name, partitions, lanes),
@@ -100,7 +102,7 @@ class World:
             lane_options=LaneOptions(**{**small, "hold_back": 0.0, **lane_options}),
             claims=claims,
         )
-        self.machine = self.stores()
+        self.machine, self.others = self.stores(), others or {}
         self.transaction_timeout = transaction_timeout
         await self._start()
         return self.app
@@ -215,8 +217,7 @@ class World:
 
     async def records(self, topic: str) -> list[Record]:
         """All that a read_committed reader gets of a topic, each partition in order."""
-        alone = topic.endswith((".dlq", ".retry-1", ".retry-2", ".retry-3", "-operations-log"))
-        partitions = 1 if alone else self.app.layout.partitions
+        partitions = (await self.cluster.identity([topic])).partitions[topic]
         tps = [TP(topic, p) for p in range(partitions)]
         begins = await self.cluster.begin_offsets(tps)
         ends = await self.cluster.end_offsets(tps)
@@ -267,7 +268,7 @@ class FakeWorld(World):
         largest = self.app.lane_options.max_message_bytes + DEAD_LETTER_ROOM
         declared = declare(self.app, replication=1)
         self.cluster = FakeCluster(
-            {spec.name: spec.partitions for spec in declared},
+            {**{spec.name: spec.partitions for spec in declared}, **self.others},
             max_batch=largest,
             limits={spec.name: int(spec.config["max.message.bytes"]) for spec in declared},
             now=self.clock.now,

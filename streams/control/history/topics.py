@@ -49,6 +49,9 @@ def declared_topics(app: Application) -> dict[str, TopicAnswer]:
             if topic in app.repartitions:
                 about += f": records of {source.topic} on their way to the partition of their key"
             found.append(TopicAnswer(name=topic, kind="messages", about=about))
+    for topic, each in app.wiring.sources().items():
+        about = f"a source, mapped by {each.handler.name}"
+        found.append(TopicAnswer(name=topic, kind="messages", about=about))
     for topic, table in app.changelogs.items():
         about = _ABOUT_TABLES.get(table, f"rows of {table}")
         found.append(TopicAnswer(name=topic, kind="changelog", about=about))

@@ -276,6 +276,8 @@ def message_of(app: Application, request: Ask, letter: str, now: float) -> tuple
 
 def _encoded(app: Application, topic: str, operation: Operation, message: dict[str, Any]) -> Operation:
     """The operation with a message's bytes as the topic has them. Raises Problem 400."""
+    if app.wiring.is_source(topic):
+        raise Problem(400, "bad_message", f"{topic} is a source: others write its records, nobody edits them")
     try:
         made = msgspec.convert(message, app.wiring.routes[topic].message)
         codec = app.routes[topic].codec

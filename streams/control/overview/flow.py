@@ -194,13 +194,14 @@ def _topics(app: Application, flow: Flow) -> list[TopicShown]:
             if handler.service not in services:
                 services.append(handler.service)
     found = []
-    for topic, message in app.wiring.messages().items():
+    names = {topic: message.__name__ for topic, message in app.wiring.messages().items()}
+    for topic, name in (names | dict.fromkeys(app.wiring.sources(), "a source")).items():
         route = app.routes.get(topic)
         takers = dict.fromkeys(service_of(each.name) for each in route.handlers) if route else {}
         found.append(
             TopicShown(
                 topic=topic,
-                message=message.__name__,
+                message=name,
                 senders=senders.get(topic, []),
                 takers=list(takers),
                 numbers=flow.topics.get(topic) or TopicPart(topic=topic),

@@ -15,7 +15,7 @@ from streams.engine.staging.area import StagingArea
 from streams.engine.way.changelog_ends import ChangelogEnds
 from streams.engine.way.memory import LaneMemory
 from streams.engine.way.sources import Sources
-from streams.engine.way.topics import TopicLooks, added_partitions
+from streams.engine.way.topics import TopicLooks, partitions_read
 from streams.errors import ClusterUnavailable, PartitionsAdded, TopicMismatch
 from streams.ports import Identity, Ports
 from streams.units import DAY
@@ -83,7 +83,7 @@ class ClusterChecks:
         app, lane, topics = self._app, self._memory.number, self._memory.topics
         self._memory.measures.topics.see(app, self._watched, identity, self._clock.now())
         check_topics(app, lane, self._store, of(identity, [*topics, *app.changelogs]))
-        found = added_partitions(app, lane, topics, identity)
+        found = partitions_read(app, lane, topics, identity)
         if added := [tp for tp in found if tp not in self._sources.partitions]:
             names = ", ".join(f"{tp.topic}[{tp.partition}]" for tp in added)
             raise PartitionsAdded(

@@ -16,7 +16,7 @@ from streams.engine.staging.log_marks import Mark, mark_of
 from streams.engine.staging.position import Range, end_of_handled
 from streams.engine.way.changelog_ends import ChangelogEnds
 from streams.engine.way.memory import LaneMemory
-from streams.engine.way.topics import added_partitions
+from streams.engine.way.topics import partitions_read
 from streams.errors import TopicGone
 from streams.model.application import Application
 from streams.ports import NO_EPOCH, TP, Cluster, Ports, Reader, Store
@@ -65,8 +65,7 @@ async def find_start(
     if gone := sorted({*topics, *app.changelogs} - identity.topics.keys()):
         raise TopicGone(gone)
     changes = check_topics(app, lane, store, identity)
-    sources = [TP(topic, partition) for topic in topics for partition in app.layout.partitions_of(lane)]
-    sources += added_partitions(app, lane, topics, identity)
+    sources = list(partitions_read(app, lane, topics, identity))
     positions, ahead, forgotten = await source_positions(app, sources, store, cluster)
     handled = {tp: end_of_handled(at, ahead.get(tp, ())) for tp, at in positions.items()}
     epochs = await require_sources(cluster, app.layout.app_id, handled)
@@ -98,5 +97,9 @@ async def changelog_ends(app: Application, lane: int, store: Store, cluster: Clu
 
 
 def added(app: Application, positions: Iterable[TP]) -> Counter[str]:
-    """By topic how many of the partitions are such that somebody has added."""
-    return Counter(tp.topic for tp in positions if tp.partition >= app.layout.partitions)
+    """By topic how many of the partitions are such that somebody has added. Sources have any number."""
+    return Counter(
+        tp.topic
+        for tp in positions
+        if tp.partition >= app.layout.partitions and not app.wiring.is_source(tp.topic)
+    )

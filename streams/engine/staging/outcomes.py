@@ -165,10 +165,11 @@ class Outcomes:
         """Add the messages to send, and the changes of timers. Returns `uploads` with their payloads."""
         key, span, index = arrival.key, arrival.attempt.span, 0
         caused = arrival.envelope.caused(None if span is None else span.header)
+        is_at_home = arrival.route.source is None  # others put their keys wherever they like
         for message in send:
             bound, to, sent, uploads = self._outgoing(handler, message, arrival, caused, index, uploads)
             partition = arrival.entry.partition
-            if to != key:
+            if to != key or not is_at_home:
                 if bound.same_key:
                     raise _strays(handler, bound)
                 partition = self._app.layout.partition_of(to)

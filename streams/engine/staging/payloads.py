@@ -20,7 +20,7 @@ from streams.model.envelope import Envelope
 from streams.model.layout import CLAIMS
 from streams.model.message import Message
 from streams.model.row_keys import MAX_KEY_BYTES
-from streams.ports import TP, Record, Sendable
+from streams.ports import TP, Damaged, Record, Sendable
 
 
 class NeedsUpload(Exception):
@@ -91,9 +91,11 @@ class Payloads:
         await self._claims.check_in_all([(upload.claim, upload.data) for upload in uploads])
 
 
-def refers(record: Record) -> bool:
-    """Whether a record's payload travels by reference."""
-    return not record.value and dict(record.headers).get(DATAREF) is not None
+def refers(route: BoundRoute | None, record: Record) -> bool:
+    """Whether a record's payload travels by reference. In a source, that header may mean anything."""
+    if record.value or (route is not None and route.source is not None):
+        return False
+    return dict(record.headers).get(DATAREF) is not None
 
 
 def require_reference(route: BoundRoute, envelope: Envelope) -> None:
@@ -130,21 +132,32 @@ def reference_in(headers: Mapping[str, bytes], bucket: str, now: float) -> Chang
     return reference(claim.name, now)
 
 
-def checked(record: Record) -> Envelope:
-    """The envelope of a record that has an id, a key and a value, none too long. Raises PermanentError."""
+def identified(route: BoundRoute, record: Record) -> Record:
+    """The record, in a source with the id of its message. Raises PermanentError."""
+    if route.source is None or type(record) is Damaged:
+        return record
+    return route.source.identified(record)
+
+
+def checked(route: BoundRoute, record: Record) -> Envelope:
+    """The envelope of a record that has an id, a key and a value, none too long. Records of a source need no
+    key and no value. Raises PermanentError.
+    """
     envelope = Envelope(record)
     envelope.require_bounded()
     key = record.key
-    if key is None or record.value is None:
+    if route.source is None and (key is None or record.value is None):
         missing = "key" if key is None else "value"
         raise MissingHeader(f"{record.topic} offset {record.offset} has no {missing}")
-    if len(key) > MAX_KEY_BYTES:
+    if key is not None and len(key) > MAX_KEY_BYTES:
         raise TooLarge(f"its key has {len(key)} bytes, the limit is {MAX_KEY_BYTES}")
     return envelope
 
 
 def decoded(route: BoundRoute, record: Record, envelope: Envelope) -> Any:
     """The message of a record that was checked. Raises PermanentError, or UnknownSchema."""
+    if route.source is not None:
+        return route.source.message(record=route.source.record(record))
     message = route.codec.decode(record.value or b"", envelope.fingerprint)
     if route.outside:
         require_key(message, record.key)
@@ -155,7 +168,7 @@ def unpacked(route: BoundRoute, record: Record, envelope: Envelope) -> Any:
     """The message of a record that was checked. None: its payload must be fetched, and all that can be
     checked before that is valid. Raises PermanentError, or UnknownSchema.
     """
-    if refers(record):
+    if refers(route, record):
         require_reference(route, envelope)
         return None
     return decoded(route, record, envelope)

@@ -162,7 +162,8 @@ class DueHeads:
         if handler.is_async:
             return True
         try:
-            return refers(self._queues.head(local, queue))
+            head = self._queues.head(local, queue)
+            return refers(self._app.routes.get(head.topic), head)
         except RowUnreadable:
             return False  # its queue becomes unroutable
 

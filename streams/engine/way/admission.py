@@ -9,7 +9,7 @@ from streams.engine.staging.entry import Entry, size_of
 from streams.engine.staging.inbox import Inbox
 from streams.engine.staging.keys import prefix_of
 from streams.engine.staging.loops import Loops
-from streams.engine.staging.payloads import checked, decoded, require_reference
+from streams.engine.staging.payloads import checked, decoded, identified, require_reference
 from streams.engine.staging.repartition import original
 from streams.engine.waiting.waiting import Waiting
 from streams.errors import PermanentError, UnknownSchema, Unreadable
@@ -44,6 +44,7 @@ class MessageAdmission:
         self._free = room
         most = min(len(records), room) if route.is_async else len(records)
         home = self._app.layout.home_of(partition)
+        added = home != partition and route.source is None
         arrivals: list[Fresh] = []
         offsets: list[int] = [record.offset for record in records]
         offsets.append(end)
@@ -52,11 +53,11 @@ class MessageAdmission:
                 break
             entry = Entry(home, tp, offsets[taken + 1], size_of(record), record.key or b"", offsets[taken])
             entry.timestamp = record.timestamp
-            if not self._take(entry, route, record, arrivals, now, added=home != partition, source=source):
+            if not self._take(entry, route, record, arrivals, now, added=added, source=source):
                 most = taken
                 break
         if route.inbox:
-            self._check_inbox(route, partition, arrivals, now)
+            self._check_inbox(route, home, arrivals, now)
         return arrivals, most
 
     def _take(
@@ -88,14 +89,15 @@ class MessageAdmission:
                     raise Unreadable(record.why)
                 home = entry.partition if record.key is None else self._app.layout.partition_of(record.key)
             else:
-                envelope = checked(record)
+                record = identified(route, record)
+                envelope = checked(route, record)
                 home = entry.partition
                 if route.outside and source is None:
                     home = self._app.layout.partition_of(entry.key or b"")
             if added or home != entry.partition:
                 self.staging.forward(entry, record, home, now)
                 entry.done = True
-            elif not record.value and envelope.headers.get(DATAREF) is not None:
+            elif not record.value and envelope.headers.get(DATAREF) is not None and route.source is None:
                 if not self._free:
                     return False
                 require_reference(route, envelope)

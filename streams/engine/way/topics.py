@@ -17,18 +17,19 @@ log = structlog.get_logger(__name__)
 _IN_DOUBT = 5.0
 
 
-def added_partitions(
-    app: Application, lane: int, topics: Collection[str], identity: Identity
-) -> Iterator[TP]:
-    """The partitions above the application's partition count that a lane reads. Only external topics have
-    them: others may write to any partition, and lanes forward those records to the partitions of their keys.
+def partitions_read(app: Application, lane: int, topics: Collection[str], identity: Identity) -> Iterator[TP]:
+    """The partitions of topics that a lane reads. External topics may have more than the application: others
+    may write to any partition, and lanes forward those records to the partitions of their keys. Sources may
+    have fewer, too.
     """
     layout = app.layout
     for topic in topics:
-        if is_from_outside(app, topic):
-            for partition in range(layout.partitions, identity.partitions.get(topic, 0)):
-                if layout.lane_of(layout.home_of(partition)) == lane:
-                    yield TP(topic, partition)
+        there = identity.partitions.get(topic, 0)
+        least = 0 if app.wiring.is_source(topic) else layout.partitions
+        most = there if least == 0 or is_from_outside(app, topic) else least
+        for partition in range(max(least, most)):
+            if layout.lane_of(layout.home_of(partition)) == lane:
+                yield TP(topic, partition)
 
 
 def is_from_outside(app: Application, topic: str) -> bool:
@@ -63,7 +64,8 @@ class TopicStanding:
         differ = {
             topic: number
             for topic, number in identity.partitions.items()
-            if number < expected or (number > expected and not is_from_outside(app, topic))
+            if not app.wiring.is_source(topic)
+            and (number < expected or (number > expected and not is_from_outside(app, topic)))
         }
         for topic, number in sorted(differ.items()):
             if self.partitions.get(topic) != number:

@@ -13,7 +13,7 @@ from streams.engine.staging.changes import Change
 from streams.engine.staging.entry import Entry
 from streams.engine.staging.inbox import Inbox, inbox_entry
 from streams.engine.staging.keys import prefix_of, store_key
-from streams.engine.staging.payloads import checked, unpacked
+from streams.engine.staging.payloads import checked, identified, unpacked
 from streams.engine.waiting.dead_letters.row import Letter, parse_id
 from streams.engine.waiting.operations.decisions import (
     Do,
@@ -140,11 +140,12 @@ class Operations:
         if handler is None:
             return self._take_anew(entry, route, letter, now)
         try:
-            envelope = checked(letter.record)
-            message = unpacked(route, letter.record, envelope)
+            record = identified(route, letter.record)
+            envelope = checked(route, record)
+            message = unpacked(route, record, envelope)
         except (PermanentError, UnknownSchema) as error:
             return f"it cannot be read: {error}", None
-        arrival = Fresh(entry, route, letter.record, envelope, message)
+        arrival = Fresh(entry, route, record, envelope, message)
         return replay(self._waiting, arrival, handler, letter, now), None
 
     def _take_anew(
@@ -157,13 +158,14 @@ class Operations:
             return f"there is no handler {letter.handler}, and who has handled it is unknown: {why}", None
         arrival = None
         try:
-            envelope = checked(letter.record)
+            record = identified(route, letter.record)
+            envelope = checked(route, record)
             home = self._app.layout.partition_of(letter.key or b"")
             if route.outside and home != entry.partition:
-                self._staging.forward(entry, letter.record, home, now)
+                self._staging.forward(entry, record, home, now)
             else:
-                message = unpacked(route, letter.record, envelope)
-                arrival = Fresh(entry, route, letter.record, envelope, message, now)
+                message = unpacked(route, record, envelope)
+                arrival = Fresh(entry, route, record, envelope, message, now)
                 arrival.handlers = tuple(self._left(route, envelope, entry.partition, now))
         except UnknownSchema as error:
             return f"it cannot be read: {error}", None

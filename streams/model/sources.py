@@ -1,0 +1,260 @@
+"""Topics that others write in their own form, and how their records become messages of the application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from streams.errors import PermanentError, Undecodable, Unencodable, WiringError, ends_process, shown
+from streams.model.byte_kinds import look_of
+from streams.model.envelope import ID, SOURCE
+from streams.model.handlers import Handler
+from streams.model.message import Message
+from streams.model.outcome import Outcome, outcome
+from streams.ports import Headers, OwnRecord, Record
+
+#: The last header of a source's record in a lane. The id and the source of its message stand before it.
+_TAKEN = "steadfaust-source"
+#: Service of the handlers that are made for sources.
+SERVICE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """A record of a topic that others write.
+
+    Attributes:
+        timestamp: in epoch seconds, as the topic has it.
+        key: the bytes of its key; None when it has none.
+        value: the decoded value; None for a tombstone.
+        headers: in their order; a name may be repeated, and a value may be None.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: float
+    key: bytes | None
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    def header(self, name: str) -> bytes | None:
+        """The value of a header; the last one if the name is repeated, None if there is none."""
+        return dict(self.headers).get(name)
+
+
+class Format(Protocol):
+    """Decodes the values of a source.
+
+    Attributes:
+        kind: the type of the values; of fields that are marked Personal in it, pages mask the values.
+    """
+
+    kind: Any
+
+    def decode(self, record: Record) -> Any:
+        """The value of a record whose value is not None. Any error makes the record a dead letter."""
+
+
+class _Json:
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        self._decoder = msgspec.json.Decoder(kind)
+
+    def decode(self, record: Record) -> Any:
+        try:
+            return self._decoder.decode(record.value or b"")
+        except msgspec.ValidationError:
+            raise
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Undecodable(f"it {look_of(record.value or b'')}; it is not JSON ({error})") from error
+
+
+class _Raw:
+    kind = bytes
+
+    def decode(self, record: Record) -> Any:
+        return record.value
+
+
+def json(kind: Any = Any) -> Format:
+    """Values that are JSON. With a `kind`, such as a msgspec Struct, they are checked and converted to it."""
+    return _Json(kind)
+
+
+def raw() -> Format:
+    """Values as their bytes."""
+    return _Raw()
+
+
+def field(path: str) -> Callable[[SourceRecord], str]:
+    """An id from the value: the name of a field, or a path such as `order.id`."""
+
+    def find(record: SourceRecord) -> str:
+        value = record.value
+        for name in path.split("."):
+            value = value[name] if isinstance(value, Mapping) else getattr(value, name)
+        return str(value)
+
+    return find
+
+
+def header(name: str) -> Callable[[SourceRecord], str]:
+    """An id from a header."""
+
+    def find(record: SourceRecord) -> str:
+        value = record.header(name)
+        if not value:
+            raise LookupError(f"no header {name}")
+        return value.decode()
+
+    return find
+
+
+class FromSource(Message, frozen=True, kw_only=True):
+    """Base class of the messages by which the records of sources come to their handlers."""
+
+    record: SourceRecord
+
+    @property
+    def key(self) -> str:
+        """The key of the record, as text."""
+        return (self.record.key or b"").decode("utf-8", "replace")
+
+
+class Source:
+    """One topic of others: its format, the ids of its records, and the handler that maps them. It is also the
+    codec of its topic.
+    """
+
+    content_type = "application/octet-stream"
+    fingerprint = b""
+    schema = ""
+
+    def __init__(
+        self,
+        topic: str,
+        value: Format,
+        into: Callable[[SourceRecord], Any],
+        id: Callable[[SourceRecord], str] | None,  # noqa: A002 - named as in `source(...)`
+        sends: Sequence[type[Message]],
+    ) -> None:
+        """Raises WiringError where it is not known what `into` makes."""
+        self.topic = topic
+        self._format = value
+        self._into = into
+        self._id = id
+        self.kind = value.kind
+        made_class: Any = msgspec.defstruct(
+            "SourceRecord",
+            [],
+            bases=(FromSource,),
+            namespace={"TOPIC": topic, "__doc__": f"A record of {topic}."},
+            frozen=True,
+            kw_only=True,
+        )
+        #: The class of its messages.
+        self.message: type[FromSource] = made_class
+        made = tuple(sends) or tuple(_made_by(into))
+        if not made:
+            raise WiringError(
+                f"source({topic!r}): it is not known which messages `into` makes: annotate what it returns,"
+                " or give sends=[...]"
+            )
+        self.handler: Handler[Any, Any] = Handler(
+            SERVICE, self._mapping(), made, {}, named=f"{SERVICE}.{topic}"
+        )
+
+    def _mapping(self) -> Callable[..., Outcome]:
+        into = self._into
+
+        def take(message: FromSource) -> Outcome:
+            made = into(message.record)
+            if made is None:
+                return outcome()
+            return outcome(send=(made,) if isinstance(made, Message) else tuple(made))
+
+        take.__annotations__ = {"message": self.message, "return": Outcome}
+        take.__doc__ = f"Make messages of the records of {self.topic}."
+        return take
+
+    def identified(self, record: Record) -> Record:
+        """A record with the id and the source of its message, in headers behind its own. Of one that has them
+        already, the same. Raises PermanentError where it has no id.
+        """
+        headers: Sequence[tuple[str, Any]] = record.headers
+        if headers and headers[-1][0] == _TAKEN:
+            return record
+        if self._id is None:
+            own = f"{record.partition}-{record.offset}-{record.timestamp}"
+        else:
+            try:
+                own = self._id(self.record(record))
+            except PermanentError:
+                raise
+            except BaseException as error:  # a function of the application may raise anything
+                if ends_process(error):
+                    raise
+                raise PermanentError(f"its id cannot be read: {shown(error)}") from error
+            if not own:
+                raise PermanentError("its id is empty")
+        more = ((ID, own.encode()), (SOURCE, self.topic.encode()), (_TAKEN, b""))
+        named: Headers = [*record.headers, *more]
+        return OwnRecord(
+            record.topic, record.partition, record.offset, record.timestamp, record.key, record.value, named
+        )
+
+    def record(self, record: Record) -> SourceRecord:
+        """The record as `into` and `id` get it. Raises Undecodable."""
+        headers: tuple[tuple[str, Any], ...] = tuple(record.headers)
+        if headers and headers[-1][0] == _TAKEN:
+            headers = headers[:-3]
+        value = None if record.value is None else self._decoded(record)
+        return SourceRecord(
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp / 1000,
+            record.key,
+            value,
+            headers,
+        )
+
+    def _decoded(self, record: Record) -> Any:
+        try:
+            return self._format.decode(record)
+        except PermanentError:
+            raise
+        except BaseException as error:  # a format may raise anything that bytes lead it into
+            if ends_process(error):
+                raise
+            raise Undecodable(shown(error)) from error
+
+    def encode(self, value: Any) -> bytes:  # noqa: ARG002 - as codecs have it
+        """Raises Unencodable: nothing is written to a source."""
+        raise Unencodable(f"{self.topic} is a source: only others write it")
+
+    def decode(self, data: bytes, fingerprint: bytes | None) -> Any:  # noqa: ARG002 - a source has none
+        """A value alone, for pages. Raises Undecodable."""
+        return self._decoded(OwnRecord(self.topic, 0, 0, 0, None, data, ()))
+
+    def require(self, fingerprint: bytes | None) -> None:
+        """Its records name no schema of the application."""
+
+
+def _made_by(into: Callable[..., Any]) -> Iterator[type[Message]]:
+    """The message classes in the annotation of what a function returns."""
+    try:
+        hints = [get_type_hints(into).get("return")]
+    except NameError as error:
+        raise WiringError(f"{into!r}: what it returns is annotated with an unknown name: {error}") from error
+    while hints:
+        hint = hints.pop(0)
+        if isinstance(hint, type) and issubclass(hint, Message):
+            yield hint
+        elif get_origin(hint) in (Union, UnionType) or get_args(hint):
+            hints += [each for each in get_args(hint) if each not in (NoneType, ...)]

@@ -1,0 +1,13 @@
+"""The public names for reading topics that others write in their own form (docs/existing-topics.md).
+
+    from streams.sources import SourceRecord, field, json, source
+
+Modules of the library do not import from here.
+"""
+
+from __future__ import annotations
+
+from streams.model.choreography import source
+from streams.model.sources import Format, SourceRecord, field, header, json, raw
+
+__all__ = ["Format", "SourceRecord", "field", "header", "json", "raw", "source"]

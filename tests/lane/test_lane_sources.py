@@ -1,0 +1,270 @@
+"""A topic of others is read as it is: any number of partitions, any keys, no ids, and its own form."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from lane_checker import counts, latest
+from lane_desk import Broken, letter_ids, operated, operation
+from lane_scenes import POINTS, opened, stopped
+from lane_workloads import Count, Hooks
+from lane_worlds import FakeWorld, Post, World
+
+from streams.errors import PermanentError, WiringError
+from streams.model import sources
+from streams.model.choreography import Choreography, choreography, on, source
+from streams.model.handlers import Service
+from streams.model.message import Message
+from streams.model.operations import LetterCommand
+from streams.model.outcome import Outcome, outcome
+from streams.model.sources import SourceRecord
+from streams.model.table import Table
+from streams.ports import Record
+from tests.keyed import Keyed
+
+pytestmark = pytest.mark.promise("sources")
+
+
+@dataclass(frozen=True)
+class Sourced:
+    """Counts what is mapped from a source. `into` may be replaced by a test."""
+
+    wiring: Choreography
+    source: str
+    made: type[Message]
+    hooks: Hooks
+    into: list[Any]
+    resources: dict[str, Any] = field(default_factory=dict)
+
+
+def sourced(prefix: str, **options: Any) -> Sourced:
+    class Made(Keyed, frozen=True):
+        TOPIC = f"{prefix}.made.v1"
+        i: int = 0
+
+    service, hooks = Service("bench"), Hooks()
+    counted = Table("counts", Count)
+
+    @service.handler(count=counted)
+    def count(event: Made, count: Count | None) -> Outcome:
+        hooks.before(event)
+        hooks.calls.append((event.k, event.i))
+        return outcome(count=Count(n=1 if count is None else count.n + 1))
+
+    def mapped(record: SourceRecord) -> Made | None:
+        if record.value is None or "customer" not in record.value:
+            return None
+        return Made(k=record.value["customer"], i=record.value["n"])
+
+    into = [mapped]
+    topic = f"{prefix}.orders"
+    read = source(topic, into=lambda record: into[0](record), sends=(Made,), **options)
+    return Sourced(choreography(read, on(Made, count)), topic, Made, hooks, into)
+
+
+async def begun(world: World, there: int, **options: Any) -> Sourced:
+    """Started with three partitions, and a source of so many."""
+    work = sourced(world.name, **options)
+    await world.start(work, partitions=3, max_batch=4, others={work.source: there})
+    return work
+
+
+def order(
+    work: Sourced, customer: str, n: int, partition: int, key: bytes | None = b"k", **more: Any
+) -> Post:
+    return Post(work.source, partition, key, json.dumps({"customer": customer, "n": n, **more}).encode(), [])
+
+
+def orders(work: Sourced, there: int, rounds: int = 3) -> list[Post]:
+    return [
+        order(work, customer, n, (place + n) % there, None if n == 1 else customer.encode())
+        for n in range(rounds)
+        for place, customer in enumerate("abcd")
+    ]
+
+
+async def dead_letters(world: World, work: Sourced) -> list[Record]:
+    return await world.records(world.app.routes[work.source].dead_letters)
+
+
+async def finished(world: World, lane: Any, calls: int, work: Sourced) -> None:
+    await world.until(lambda: len(work.hooks.calls) >= calls)
+    await stopped(world, lane, work.source, work.made.TOPIC)
+
+
+@pytest.mark.landing
+@pytest.mark.parametrize("there", [1, 3, 7])
+async def test_each_record_is_handled_once_by_its_own_key(world: World, there: int) -> None:
+    work = await begun(world, there)
+    posts = orders(work, there)
+    lane = await opened(world, *posts)
+    await finished(world, lane, len(posts), work)
+    assert sorted(work.hooks.calls) == sorted((c, n) for c in "abcd" for n in range(3))
+    assert await counts(world) == dict.fromkeys("abcd", 3)
+    assert len(await world.records(work.source)) == len(posts)  # nothing is written to it
+
+
+@pytest.mark.parametrize("at", POINTS)
+async def test_a_kill_at_any_step_of_a_commit_doubles_nothing(fake: FakeWorld, at: str) -> None:
+    work = await begun(fake, 5)
+    posts = orders(work, 5)
+    fake.faults.kill_at(at, nth=2)
+    await fake.post(*posts)
+    await fake.lane().killed()
+    lane = await fake.open()
+    await stopped(fake, lane, work.source, work.made.TOPIC)
+    assert not fake.faults.pending
+    assert await counts(fake) == dict.fromkeys("abcd", 3)
+
+
+async def test_partitions_that_are_added_are_read(world: World) -> None:
+    work = await begun(world, 2)
+    lane = await opened(world, order(work, "a", 0, 0))
+    await world.until(lambda: len(work.hooks.calls) == 1)
+    await world.add_partitions(work.source, 6)
+    await world.post(*(order(work, "a", n, n) for n in range(1, 6)))
+    await finished(world, lane, 6, work)
+    assert await counts(world) == {"a": 6}
+
+
+async def test_tombstones_and_records_for_others_are_passed_over(fake: FakeWorld) -> None:
+    work = await begun(fake, 1)
+    posts = [
+        Post(work.source, 0, b"k", None, []),
+        Post(work.source, 0, None, None, [("a", None), ("a", b"\xff"), ("", b"")]),
+        Post(work.source, 0, b"k", b"{}", []),
+        order(work, "a", 0, 0),
+    ]
+    lane = await opened(fake, *posts)
+    await finished(fake, lane, 1, work)
+    assert not await dead_letters(fake, work)
+    assert await counts(fake) == {"a": 1}
+
+
+HOSTILE = [
+    ("dataref", b"s3://elsewhere/x"),
+    ("loopback", b"?"),
+    ("ce_id", b""),
+    ("ce_id", b"its own"),
+    ("ce_expirytime", b"1970-01-01T00:00:00Z"),
+    ("ce_source", b"\xff" * 2000),
+    ("timer-due", b"0"),
+    ("steadfaust-origin", b"0 0 0 other"),
+    ("retry-handler", b"other"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), HOSTILE)
+@pytest.mark.parametrize("has_value", [True, False])
+async def test_no_header_of_a_source_means_anything_here(
+    fake: FakeWorld, name: str, value: bytes, has_value: bool
+) -> None:
+    work = await begun(fake, 1)
+    seen: list[SourceRecord] = []
+
+    def into(record: SourceRecord) -> Message:
+        seen.append(record)
+        return work.made(k="a", i=record.offset)  # type: ignore[call-arg]
+
+    work.into[0] = into
+    value = fake.name.encode() if value == b"?" else value
+    lane = await opened(fake, Post(work.source, 0, b"k", b"{}" if has_value else None, [(name, value)]))
+    await finished(fake, lane, 1, work)
+    assert [each.headers for each in seen] == [((name, value),)]
+    assert await counts(fake) == {"a": 1}
+
+
+async def test_records_of_one_id_are_handled_once(world: World) -> None:
+    work = await begun(world, 2, id=sources.field("order.id"))
+    posts = [order(work, "a", n, 0, order={"id": n // 2}) for n in range(4)]
+    lane = await opened(world, *posts)
+    await finished(world, lane, 2, work)
+    assert work.hooks.calls == [("a", 0), ("a", 2)]
+
+
+async def test_a_header_may_be_the_id(fake: FakeWorld) -> None:
+    work = await begun(fake, 1, id=sources.header("x-request-id"))
+    posts = [order(work, "a", n, 0)._replace(headers=[("x-request-id", b"r-1")]) for n in range(2)]
+    lane = await opened(fake, *posts, order(work, "a", 2, 0))
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1)
+    await stopped(fake, lane, work.source, work.made.TOPIC)
+    assert work.hooks.calls == [("a", 0)]
+    (letter,) = await dead_letters(fake, work)
+    assert "no header x-request-id" in said(letter)
+
+
+def said(letter: Record) -> str:
+    return (dict(letter.headers)["dlq-error-message"] or b"").decode()
+
+
+async def test_bad_records_are_dead_letters_and_replayed_by_todays_map(world: World) -> None:
+    work = await begun(world, 1)
+    was = work.into[0]
+
+    def into(record: SourceRecord) -> Any:
+        raise PermanentError("no customer")
+
+    work.into[0] = into
+    bad = [Post(work.source, 0, b"k", b"\xff\x00", [("h", b"1")]), order(work, "a", 7, 0, None)]
+    lane = await opened(world, *bad)
+    await world.until(lambda: lane.lane.counters.dead_letters == 2)
+    await world.settled(work.source)
+    undecodable, unmapped = await dead_letters(world, work)
+    assert undecodable.value == b"\xff\x00"
+    assert undecodable.headers[0] == ("h", b"1")
+    assert "is not JSON" in said(undecodable)
+    assert "no customer" in said(unmapped)
+    work.into[0] = was
+    for ident in await letter_ids(world):
+        await operated(world, lane, operation(world, LetterCommand.REPLAY, ident))
+    await finished(world, lane, 1, work)
+    assert work.hooks.calls == [("a", 7)]
+
+
+async def test_a_failing_record_holds_back_its_key_alone(fake: FakeWorld) -> None:
+    work = await begun(fake, 1)
+    was, failing = work.into[0], Broken(("a", 0))
+
+    def into(record: SourceRecord) -> Any:
+        made = was(record)
+        failing(made)
+        return made
+
+    work.into[0] = into
+    lane = await opened(
+        fake, order(work, "a", 0, 0, b"a"), order(work, "a", 1, 0, b"a"), order(work, "b", 0, 0)
+    )
+    await fake.until(lambda: ("b", 0) in work.hooks.calls)
+    await stopped(fake, lane, work.source, work.made.TOPIC)
+    assert ("b", 0) in work.hooks.calls
+
+
+async def test_a_source_is_not_among_the_topics_that_are_made(fake: FakeWorld) -> None:
+    work = sourced(fake.name)
+    app = await fake.start(work)
+    assert work.source not in fake.cluster.ids
+    assert app.routes[work.source].dead_letters == f"{fake.name}-{work.source}.dlq"
+    assert await latest(fake, "counts") == {}
+
+
+def test_a_source_cannot_be_sent_to() -> None:
+    class Taken(Keyed, frozen=True):
+        TOPIC = "shop.orders"
+
+    service = Service("shop")
+
+    @service.handler(sends=(Taken,))
+    def send(event: Taken) -> Outcome:
+        return outcome(send=[event])
+
+    def into(record: SourceRecord) -> Taken:
+        raise AssertionError(record)
+
+    with pytest.raises(WiringError, match=r"is sent to shop\.orders, which is a source"):
+        choreography(source("shop.orders", into=into))
+
+
+def test_what_a_source_makes_is_declared() -> None:
+    with pytest.raises(WiringError, match="annotate what it returns, or give sends"):
+        source("shop.orders", into=lambda record: None)
