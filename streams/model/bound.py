@@ -10,12 +10,13 @@ from typing import Any
 
 from streams.errors import WiringError
 from streams.model.codecs import Codec
+from streams.model.envelope import Envelope
 from streams.model.message import Message
 from streams.model.outcome import Outcome
 from streams.model.policy.breaker import BreakerPolicy
 from streams.model.policy.retry import RetryPolicy
 from streams.model.sources import Source
-from streams.ports import TP
+from streams.ports import TP, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +98,11 @@ class BoundRoute:
     dead_letters: str
     retries: tuple[str, ...]
     source: Source | None
+
+    def envelope(self, record: Record) -> Envelope:
+        """The envelope of a record of this topic. Raises MissingHeader without an id, Unreadable when it is
+        none, and HeaderTooLong.
+        """
+        envelope = Envelope(record if self.source is None else self.source.bare(record))
+        envelope.require_bounded()
+        return envelope

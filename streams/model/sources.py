@@ -11,7 +11,7 @@ import msgspec
 
 from streams.errors import PermanentError, Undecodable, Unencodable, WiringError, ends_process, shown
 from streams.model.byte_kinds import look_of
-from streams.model.envelope import ID, SOURCE
+from streams.model.envelope import ID, SOURCE, TRACEPARENT, TRACESTATE
 from streams.model.handlers import Handler
 from streams.model.message import Message
 from streams.model.outcome import Outcome, outcome
@@ -19,6 +19,8 @@ from streams.ports import Headers, OwnRecord, Record
 
 #: The last header of a source's record in a lane. The id and the source of its message stand before it.
 _TAKEN = "steadfaust-source"
+#: Headers of others that mean something here.
+_TRACE = (TRACEPARENT, TRACESTATE)
 #: Service of the handlers that are made for sources.
 SERVICE = "source"
 
@@ -186,11 +188,11 @@ class Source:
         """A record with the id and the source of its message, in headers behind its own. Of one that has them
         already, the same. Raises PermanentError where it has no id.
         """
-        headers: Sequence[tuple[str, Any]] = record.headers
-        if headers and headers[-1][0] == _TAKEN:
+        if _is_identified(record):
             return record
+        place = _place(record)
         if self._id is None:
-            own = f"{record.partition}-{record.offset}-{record.timestamp}"
+            own = place
         else:
             try:
                 own = self._id(self.record(record))
@@ -202,16 +204,26 @@ class Source:
                 raise PermanentError(f"its id cannot be read: {shown(error)}") from error
             if not own:
                 raise PermanentError("its id is empty")
-        more = ((ID, own.encode()), (SOURCE, self.topic.encode()), (_TAKEN, b""))
+        more = ((ID, own.encode()), (SOURCE, self.topic.encode()), (_TAKEN, place.encode()))
         named: Headers = [*record.headers, *more]
         return OwnRecord(
             record.topic, record.partition, record.offset, record.timestamp, record.key, record.value, named
         )
 
+    def bare(self, record: Record) -> Record:
+        """An identified record without the headers of others, but for those of its trace."""
+        if not _is_identified(record):
+            return record
+        known = [each for each in record.headers[:-3] if each[0] in _TRACE]
+        kept: Headers = [*known, *record.headers[-3:]]
+        return OwnRecord(
+            record.topic, record.partition, record.offset, record.timestamp, record.key, record.value, kept
+        )
+
     def record(self, record: Record) -> SourceRecord:
         """The record as `into` and `id` get it. Raises Undecodable."""
         headers: tuple[tuple[str, Any], ...] = tuple(record.headers)
-        if headers and headers[-1][0] == _TAKEN:
+        if _is_identified(record):
             headers = headers[:-3]
         value = None if record.value is None else self._decoded(record)
         return SourceRecord(
@@ -244,6 +256,17 @@ class Source:
 
     def require(self, fingerprint: bytes | None) -> None:
         """Its records name no schema of the application."""
+
+
+def _place(record: Record) -> str:
+    """Where a record is. The timestamp tells it from one of a former topic with the same name."""
+    return f"{record.partition}-{record.offset}-{record.timestamp}"
+
+
+def _is_identified(record: Record) -> bool:
+    """Whether a lane has added an id: others may have written a header of that name."""
+    headers = record.headers
+    return len(headers) > 2 and headers[-1] == (_TAKEN, _place(record).encode()) and headers[-3][0] == ID
 
 
 def _made_by(into: Callable[..., Any]) -> Iterator[type[Message]]:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import NewTopic
 
@@ -31,6 +32,32 @@ def test_a_plain_agent_counts_views_beside_a_lane(kafka: Any, tmp_path: Path) ->
         eventually(lambda: '"placed":1' in page(rows).replace(" ", ""), f"a row; see {log}")
         totals = asyncio.run(first_of(kafka.bootstrap, "examples.page.totals", 3))
     assert totals == [("/lamps", 1), ("/lamps", 2), ("/chairs", 1)]
+
+
+@pytest.mark.promise("sources")
+def test_each_order_of_an_existing_topic_earns_points_once(kafka: Any, tmp_path: Path) -> None:
+    environment = environment_of("example-points", kafka.bootstrap, tmp_path)
+    command = [sys.executable, "-m", "examples.existing_topic"]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=BOUND)
+    with working("examples.existing_topic", environment) as log:
+        url = until_ready(environment, log)
+        rows = f"{url}/api/tables/points/rows?key=ada"
+        eventually(
+            lambda: '"points":98' in page(rows).replace(" ", ""), f"the points of two orders; see {log}"
+        )
+        assert "examples.shop.orders" in page(f"{url}/api/topics")
+        assert "source.examples.shop.orders" in page(f"{url}/api/overview")
+    made = asyncio.run(topics_of(kafka.bootstrap))
+    assert {each for each in made if "shop.orders" in each} == {
+        "examples.shop.orders",
+        "example-points-examples.shop.orders.dlq",
+        *(f"example-points-examples.shop.orders.retry-{tier}" for tier in (1, 2, 3)),
+    }
+
+
+async def topics_of(bootstrap: str) -> list[str]:
+    async with administering(bootstrap) as admin:
+        return list(await admin.list_topics())
 
 
 async def first_of(bootstrap: str, topic: str, records: int) -> list[tuple[str, int]]:

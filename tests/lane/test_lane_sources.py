@@ -149,6 +149,9 @@ HOSTILE = [
     ("ce_id", b"its own"),
     ("ce_expirytime", b"1970-01-01T00:00:00Z"),
     ("ce_source", b"\xff" * 2000),
+    ("ce_correlationid", b"theirs"),
+    ("ce_within", b"0"),
+    ("steadfaust-source", b""),
     ("timer-due", b"0"),
     ("steadfaust-origin", b"0 0 0 other"),
     ("retry-handler", b"other"),
@@ -172,6 +175,9 @@ async def test_no_header_of_a_source_means_anything_here(
     lane = await opened(fake, Post(work.source, 0, b"k", b"{}" if has_value else None, [(name, value)]))
     await finished(fake, lane, 1, work)
     assert [each.headers for each in seen] == [((name, value),)]
+    (made,) = await fake.records(work.made.TOPIC)
+    headers = dict(made.headers)
+    assert headers["ce_correlationid"] == headers["ce_causationid"] != value
     assert await counts(fake) == {"a": 1}
 
 

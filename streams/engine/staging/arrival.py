@@ -186,7 +186,7 @@ class Head(Arrival):
         tries: int,
         is_replay: bool,
     ) -> None:
-        super().__init__(entry, route, record, Envelope(record), None, since)
+        super().__init__(entry, route, record, route.envelope(record), None, since)
         self.handlers = ((handler, None),)
         self.queue = queue
         self.number = number

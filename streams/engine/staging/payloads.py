@@ -143,8 +143,7 @@ def checked(route: BoundRoute, record: Record) -> Envelope:
     """The envelope of a record that has an id, a key and a value, none too long. Records of a source need no
     key and no value. Raises PermanentError.
     """
-    envelope = Envelope(record)
-    envelope.require_bounded()
+    envelope = route.envelope(record)
     key = record.key
     if route.source is None and (key is None or record.value is None):
         missing = "key" if key is None else "value"
