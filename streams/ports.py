@@ -292,6 +292,11 @@ class Cluster(Protocol):
     async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The first offset of each log."""
 
+    async def offsets_since(self, tps: Iterable[TP], since_ms: int) -> dict[TP, int]:
+        """For each partition the offset of its first record since a time, in epoch milliseconds. Partitions
+        without one are left out.
+        """
+
     async def identity(self, topics: Iterable[str]) -> Identity:
         """The ids of the cluster and of topics. Topics that do not exist are left out."""
 

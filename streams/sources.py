@@ -8,6 +8,29 @@ Modules of the library do not import from here.
 from __future__ import annotations
 
 from streams.model.choreography import source
-from streams.model.sources import Format, SourceRecord, field, header, json, raw
+from streams.model.sources import (
+    Format,
+    SourceRecord,
+    at,
+    earliest,
+    field,
+    group,
+    header,
+    json,
+    latest,
+    raw,
+)
 
-__all__ = ["Format", "SourceRecord", "field", "header", "json", "raw", "source"]
+__all__ = [
+    "Format",
+    "SourceRecord",
+    "at",
+    "earliest",
+    "field",
+    "group",
+    "header",
+    "json",
+    "latest",
+    "raw",
+    "source",
+]

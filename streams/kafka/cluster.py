@@ -97,6 +97,10 @@ class KafkaCluster:
         """The first offset still in each log. Raises TopicMismatch or ClusterUnavailable."""
         return await self._metadata.begin_offsets(tps)
 
+    async def offsets_since(self, tps: Iterable[TP], since_ms: int) -> dict[TP, int]:
+        """The offset of the first record since a time, in epoch milliseconds. Raises as `begin_offsets` does."""
+        return await self._metadata.offsets_since(tps, since_ms)
+
     async def identity(self, topics: Iterable[str]) -> Identity:
         """The ids of the cluster and of these topics, as one broker knows them. Raises ClusterUnavailable."""
         return await self._metadata.identity(topics)

@@ -15,6 +15,7 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 from streams.brokers import Bootstrap
 from streams.kafka.clients import KafkaOptions, ask, close_within, require_partitions
 from streams.kafka.log_epochs import epoch_ends, leader_epochs
+from streams.kafka.log_offsets import offsets_at
 from streams.kafka.protocol import (
     UNSTABLE,
     DescribeProducers,
@@ -28,6 +29,8 @@ from streams.kafka.topic_ids import TopicIdsRequest, identity_in
 from streams.ports import TP, Commit, Identity, OpenTransaction
 
 T = TypeVar("T")
+#: What is asked for, as errors name it.
+_EPOCHS = "the leader epochs"
 
 
 class Metadata:
@@ -109,16 +112,21 @@ class Metadata:
 
     async def leader_epochs(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The epoch of each partition's present leader."""
-        return await self._of_leaders(leader_epochs, dict.fromkeys(tps, 0))
+        return await self._of_leaders(leader_epochs, dict.fromkeys(tps, 0), _EPOCHS)
 
     async def epoch_ends(self, epochs: Mapping[TP, int]) -> dict[TP, int]:
         """Where each log goes on in a later epoch than this one, or its end."""
-        return await self._of_leaders(epoch_ends, epochs)
+        return await self._of_leaders(epoch_ends, epochs, _EPOCHS)
+
+    async def offsets_since(self, tps: Iterable[TP], since_ms: int) -> dict[TP, int]:
+        """The first offset of each log since a time; those without one are left out."""
+        return await self._of_leaders(offsets_at, dict.fromkeys(tps, since_ms), "the offsets since a time")
 
     async def _of_leaders(
         self,
         question: Callable[[Any, Mapping[TP, int]], Awaitable[dict[TP, int]]],
         wanted: Mapping[TP, int],
+        what: str,
     ) -> dict[TP, int]:
         if not wanted:
             return {}
@@ -128,7 +136,7 @@ class Metadata:
             await require_partitions(consumer._client, list(wanted), self._options.metadata_timeout)
             return await question(consumer._client, wanted)
 
-        return await self._ask(f"the leader epochs of {len(wanted)} partitions", ask)
+        return await self._ask(f"{what} of {len(wanted)} partitions", ask)
 
     async def open_transactions(self, tps: Iterable[TP]) -> dict[TP, OpenTransaction]:
         """The open transaction that began first in each partition; partitions without one are left out."""

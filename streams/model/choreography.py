@@ -11,7 +11,7 @@ from typing import Any
 from streams.errors import WiringError
 from streams.model.handlers import CONSUMED, Handler
 from streams.model.message import Message
-from streams.model.sources import Format, Source, SourceRecord, json
+from streams.model.sources import EARLIEST, Format, Source, SourceRecord, Start, json
 from streams.model.table import Table
 
 AnyHandler = Handler[Any, Any]
@@ -50,6 +50,7 @@ def source(
     into: Callable[[SourceRecord], Any],
     value: Format | None = None,
     id: Callable[[SourceRecord], str] | None = None,  # noqa: A002 - the word that everybody has for it
+    start: Start = EARLIEST,
     sends: Sequence[type[Message]] = (),
 ) -> Route:
     """Read a topic of others as it is: with any number of partitions, any keys, and without ids. It is never
@@ -60,11 +61,13 @@ def source(
         value: format of the values; None means `json()`.
         id: id of a record, such as `field("orderId")` or `header("x-request-id")`: of records with the same
             id in the same partition only the first is handled. None: partition, offset and timestamp.
+        start: where to begin with a topic that was never read: `earliest()`, `latest()`, `at(time)` or
+            `group("old-group")`. Partitions that are added later are read from their beginning.
         sends: message classes that `into` makes, where its annotation does not say so.
 
     Raises WiringError.
     """
-    made = Source(topic, value or json(), into, id, sends)
+    made = Source(topic, value or json(), into, id, sends, start)
     return Route(made.message, (made.handler,), None, made)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import NoneType, UnionType
 from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
 
@@ -117,6 +118,47 @@ def header(name: str) -> Callable[[SourceRecord], str]:
     return find
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a source begins that was never read: where a consumer group stands, at a time, or at the end.
+
+    Attributes:
+        since_ms: in epoch milliseconds; None: the end.
+        group: partitions without an offset of the group are read from their beginning.
+    """
+
+    since_ms: int | None = None
+    group: str = ""
+
+
+#: The beginning of the log.
+EARLIEST = Start(since_ms=0)
+
+
+def earliest() -> Start:
+    """Begin with the oldest record that the topic has."""
+    return EARLIEST
+
+
+def latest() -> Start:
+    """Begin with the records that are written after a lane has opened the topic for the first time."""
+    return Start()
+
+
+def at(time: datetime) -> Start:
+    """Begin with the first record since a time. Raises WiringError for a time without a time zone."""
+    if time.tzinfo is None:
+        raise WiringError(f"at({time!r}): give it a time zone, such as tzinfo=UTC")
+    return Start(since_ms=int(time.timestamp() * 1000))
+
+
+def group(name: str) -> Start:
+    """Begin where a consumer group stands, such as that of the program that this one replaces."""
+    if not name:
+        raise WiringError("group(''): name the consumer group")
+    return Start(group=name)
+
+
 class FromSource(Message, frozen=True, kw_only=True):
     """Base class of the messages by which the records of sources come to their handlers."""
 
@@ -144,8 +186,10 @@ class Source:
         into: Callable[[SourceRecord], Any],
         id: Callable[[SourceRecord], str] | None,  # noqa: A002 - named as in `source(...)`
         sends: Sequence[type[Message]],
+        start: Start = EARLIEST,
     ) -> None:
         """Raises WiringError where it is not known what `into` makes."""
+        self.start = start
         self.topic = topic
         self._format = value
         self._into = into

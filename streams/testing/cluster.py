@@ -54,6 +54,12 @@ class FakeCluster(FakeBroker):
         await self._question()
         return {tp: self.log(tp).start for tp in tps}
 
+    async def offsets_since(self, tps: Iterable[TP], since_ms: int) -> dict[TP, int]:
+        """The first offset of each log since a time; those without one are left out."""
+        await self._question()
+        found = {tp: self.log(tp).first_since(since_ms) for tp in tps}
+        return {tp: offset for tp, offset in found.items() if offset is not None}
+
     async def identity(self, topics: Iterable[str]) -> Identity:
         """The ids of the cluster and of these topics; topics that it does not have are left out."""
         await self._question()

@@ -101,6 +101,12 @@ class Log:
         self._epochs = [min(first, self.end) for first in self._epochs]
         self.elect()
 
+    def first_since(self, since_ms: int) -> int | None:
+        """The offset of the first record since a time, in epoch milliseconds; None if there is none."""
+        return next(
+            (each.offset for each in self._entries if each.record and each.record.timestamp >= since_ms), None
+        )
+
     @property
     def stable(self) -> int:
         """The last stable offset: the first record of an open transaction, or the end."""

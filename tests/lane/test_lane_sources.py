@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from streams.model.operations import LetterCommand
 from streams.model.outcome import Outcome, outcome
 from streams.model.sources import SourceRecord
 from streams.model.table import Table
-from streams.ports import Record
+from streams.ports import TP, Record
 from tests.keyed import Keyed
 
 pytestmark = pytest.mark.promise("sources")
@@ -252,6 +253,57 @@ async def test_a_source_is_not_among_the_topics_that_are_made(fake: FakeWorld) -
     assert work.source not in fake.cluster.ids
     assert app.routes[work.source].dead_letters == f"{fake.name}-{work.source}.dlq"
     assert await latest(fake, "counts") == {}
+
+
+async def late(world: World, start: Any) -> Sourced:
+    """A source whose first record was written before it was read, and a second one from then on."""
+    work = sourced(world.name, start=start)
+    await world.start(work, partitions=3, others={work.source: 2})
+    await world.post(*(order(work, "a", 0, number) for number in range(2)))
+    return work
+
+
+async def test_a_source_may_begin_at_its_end(world: World) -> None:
+    work = await late(world, sources.latest())
+    lane = await opened(world)
+    await world.add_partitions(work.source, 3)
+    await world.post(*(order(work, "a", 1, number) for number in range(3)))
+    await finished(world, lane, 3, work)
+    assert work.hooks.calls == [("a", 1)] * 3
+    await world.post(order(work, "a", 2, 0))
+    lane = await opened(world)
+    await finished(world, lane, 4, work)
+    assert work.hooks.calls == [*[("a", 1)] * 3, ("a", 2)]
+
+
+async def test_a_source_may_begin_where_another_group_stands(world: World) -> None:
+    work = await late(world, sources.group(f"{world.name}-old"))
+    producer = world.cluster.transactions("old-program")
+    await producer.start()
+    await producer.begin()
+    await producer.send_offsets({TP(work.source, 0): 1}, f"{world.name}-old")
+    await producer.commit()
+    await producer.discard()
+    lane = await opened(world, order(work, "a", 1, 0))
+    await finished(world, lane, 2, work)
+    assert sorted(work.hooks.calls) == [("a", 0), ("a", 1)]
+
+
+async def test_a_source_may_begin_at_a_time(fake: FakeWorld) -> None:
+    work = await late(fake, sources.latest())
+    await fake.passes(60, real=0)
+    source = fake.app.wiring.sources()[work.source]
+    source.start = sources.at(datetime.fromtimestamp(fake.clock.now() - 30, UTC))
+    await fake.post(order(work, "a", 1, 0))
+    await fake.passes(60, real=0)
+    lane = await opened(fake, order(work, "a", 2, 1))
+    await finished(fake, lane, 2, work)
+    assert sorted(work.hooks.calls) == [("a", 1), ("a", 2)]
+
+
+def test_the_time_of_a_start_has_a_time_zone() -> None:
+    with pytest.raises(WiringError, match="give it a time zone"):
+        sources.at(datetime(2026, 11, 1))  # noqa: DTZ001 - this is what is refused
 
 
 def test_a_source_cannot_be_sent_to() -> None:

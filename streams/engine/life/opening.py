@@ -9,9 +9,11 @@ from typing import NamedTuple
 import structlog
 
 from streams.engine.life.positions.checks import check_topics, first_positions
+from streams.engine.life.positions.identity import decode
 from streams.engine.life.positions.log_cuts import log_mark, noted, require_sources
 from streams.engine.life.recovery import changelog_partitions, recover, source_positions
-from streams.engine.staging.changes import Change, Writes
+from streams.engine.staging.changes import IDENTITIES, Change, Writes
+from streams.engine.staging.keys import prefix_of
 from streams.engine.staging.log_marks import Mark, mark_of
 from streams.engine.staging.position import Range, end_of_handled
 from streams.engine.way.changelog_ends import ChangelogEnds
@@ -19,12 +21,13 @@ from streams.engine.way.memory import LaneMemory
 from streams.engine.way.topics import partitions_read
 from streams.errors import TopicGone
 from streams.model.application import Application
+from streams.model.sources import EARLIEST, Start
 from streams.ports import NO_EPOCH, TP, Cluster, Ports, Reader, Store
 
 log = structlog.get_logger(__name__)
 
 
-class Start(NamedTuple):
+class Opened(NamedTuple):
     """Where a lane goes on.
 
     Attributes:
@@ -50,7 +53,7 @@ class Start(NamedTuple):
 
 async def find_start(
     app: Application, memory: LaneMemory, ports: Ports, store: Store, reader: Reader, writes: Writes
-) -> Start:
+) -> Opened:
     """Recover a lane's store, and learn its positions, after all old owners are fenced. The lane's measures
     tell how many offsets of changelogs are left to read, and how topics stand.
 
@@ -67,10 +70,11 @@ async def find_start(
     changes = check_topics(app, lane, store, identity)
     sources = list(partitions_read(app, lane, topics, identity))
     positions, ahead, forgotten = await source_positions(app, sources, store, cluster)
+    positions |= await starts(app, store, cluster, positions)
     handled = {tp: end_of_handled(at, ahead.get(tp, ())) for tp, at in positions.items()}
     epochs = await require_sources(cluster, app.layout.app_id, handled)
     first = first_positions(app, store, positions)
-    standing.began(first)
+    standing.began({tp: at for tp, at in first.items() if not app.wiring.is_source(tp.topic)})
     for topic, number in added(app, positions).items():
         log.warning(
             "partitions_added",
@@ -82,7 +86,7 @@ async def find_start(
             action="their records are forwarded to the partitions of their keys",
         )
     missing = first | {tp: positions[tp] for tp in forgotten}
-    return Start(recovered, positions, ahead, missing, changes, identity.topics, epochs, logs)
+    return Opened(recovered, positions, ahead, missing, changes, identity.topics, epochs, logs)
 
 
 async def changelog_ends(app: Application, lane: int, store: Store, cluster: Cluster) -> ChangelogEnds:
@@ -94,6 +98,33 @@ async def changelog_ends(app: Application, lane: int, store: Store, cluster: Clu
     marks = {tp: Mark(epochs.get(tp, NO_EPOCH), at, accepted[tp]) for tp, at in ends.items()}
     store.apply([log_mark(tp, mark) for tp, mark in marks.items()], {})
     return ChangelogEnds(ends, marks)
+
+
+async def starts(
+    app: Application, store: Store, cluster: Cluster, positions: Mapping[TP, int]
+) -> dict[TP, int]:
+    """Where sources begin that this lane has never seen, if that is not the beginning. Partitions that were
+    added to a source since then are read from theirs.
+    """
+    found: dict[TP, int] = {}
+    for topic, source in app.wiring.sources().items():
+        mine = [tp for tp in positions if tp.topic == topic and _is_unseen(app, store, tp)]
+        if mine and source.start is not EARLIEST:
+            at = await _begins(cluster, mine, source.start)
+            found |= {tp: max(offset, positions[tp]) for tp, offset in at.items()}
+    return found
+
+
+def _is_unseen(app: Application, store: Store, tp: TP) -> bool:
+    data = store.get(IDENTITIES, prefix_of(app.layout.home_of(tp.partition)))
+    return tp.topic not in decode(data).topics
+
+
+async def _begins(cluster: Cluster, tps: Collection[TP], start: Start) -> dict[TP, int]:
+    if start.group:
+        return await cluster.committed(start.group, tps)
+    ends = await cluster.end_offsets(tps)
+    return ends if start.since_ms is None else ends | await cluster.offsets_since(tps, start.since_ms)
 
 
 def added(app: Application, positions: Iterable[TP]) -> Counter[str]:
