@@ -98,7 +98,7 @@ class KafkaCluster:
         return await self._metadata.begin_offsets(tps)
 
     async def offsets_since(self, tps: Iterable[TP], since_ms: int) -> dict[TP, int]:
-        """The offset of the first record since a time, in epoch milliseconds. Raises as `begin_offsets` does."""
+        """The offset of the first record since a time, in epoch ms. Raises as `begin_offsets` does."""
         return await self._metadata.offsets_since(tps, since_ms)
 
     async def identity(self, topics: Iterable[str]) -> Identity:
