@@ -479,6 +479,17 @@ async def test_end_offsets_count_records_of_an_open_transaction(world: World, ow
     assert await world.cluster.end_offsets([]) == {}
 
 
+async def test_the_first_offset_since_a_time_is_found(world: World, reader: Reader, tp: TP) -> None:
+    for value in (b"1", b"2"):
+        await world.produce(tp, [value])
+        await asyncio.sleep(0.002)  # each has a time of its own
+    _, second = await read(reader, {tp: 0}, {tp: 2})
+    assert await world.cluster.offsets_since([tp], second.timestamp) == {tp: 1}
+    assert await world.cluster.offsets_since([tp], 0) == {tp: 0}
+    assert await world.cluster.offsets_since([tp], second.timestamp + 1) == {}
+    assert await world.cluster.offsets_since([], 0) == {}
+
+
 async def test_a_transaction_of_many_batches_keeps_order(world: World, owner: Any, reader: Reader) -> None:
     topic = await world.topic(2)
     values = [b"%06d" % i + b"x" * 100_000 for i in range(30)]
