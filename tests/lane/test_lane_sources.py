@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 from lane_checker import counts, latest
 from lane_desk import Broken, letter_ids, operated, operation
-from lane_scenes import POINTS, opened, stopped
+from lane_pausing import asked, reasons, states
+from lane_scenes import POINTS, opened, stopped, until_so
 from lane_workloads import Count, Hooks
 from lane_worlds import FakeWorld, Post, World
 
+from streams.engine.waiting import floods
 from streams.errors import PermanentError, WiringError
 from streams.model import sources
 from streams.model.choreography import Choreography, choreography, on, source
 from streams.model.handlers import Service
 from streams.model.message import Message
-from streams.model.operations import LetterCommand
+from streams.model.operations import HandlerCommand, LetterCommand
 from streams.model.outcome import Outcome, outcome
 from streams.model.sources import SourceRecord
 from streams.model.table import Table
@@ -253,6 +255,50 @@ async def test_a_source_is_not_among_the_topics_that_are_made(fake: FakeWorld) -
     assert work.source not in fake.cluster.ids
     assert app.routes[work.source].dead_letters == f"{fake.name}-{work.source}.dlq"
     assert await latest(fake, "counts") == {}
+
+
+async def test_a_source_of_a_wrong_format_is_paused_by_its_lane(world: World) -> None:
+    work = sourced(world.name)
+    await world.start(work, partitions=3, others={work.source: 5})
+    bad = [Post(work.source, n % 5, b"k", b"<order/>", []) for n in range(400)]
+    lane = await opened(world, *bad)
+    await until_so(world, lambda: paused(world, work))
+    letters = lane.lane.counters.dead_letters
+    assert letters >= floods.MANY
+    more = [Post(work.source, n % 5, b"k", b"<order/>", []) for n in range(2000)]
+    await world.post(*more, order(work, "a", 0, 0))
+    await world.passes(5, real=0.5)
+    assert lane.lane.counters.dead_letters <= letters + 400
+    assert not work.hooks.calls
+
+
+async def paused(world: World, work: Sourced) -> bool:
+    return set(await states(world, f"source.{work.source}")) == {0, 1, 2}
+
+
+async def test_a_source_that_is_paused_is_not_read(world: World) -> None:
+    work = await begun(world, 5)
+    lane = await opened(world, order(work, "a", 0, 0))
+    await world.until(lambda: len(work.hooks.calls) == 1)
+    handler = f"source.{work.source}"
+    await asked(world, HandlerCommand.PAUSE, handler)
+    await world.post(*(order(work, "a", number, number) for number in range(1, 5)))
+    await world.passes(5, real=0.5)
+    assert not await reasons(world)
+    assert len(work.hooks.calls) == 1
+    await asked(world, HandlerCommand.RESUME, handler, operation_id="again")
+    await finished(world, lane, 5, work)
+
+
+async def test_a_few_bad_records_among_many_pause_nothing(fake: FakeWorld) -> None:
+    work = await begun(fake, 1)
+    bad = [Post(work.source, 0, b"k", b"<order/>", []) for _ in range(floods.MANY)]
+    good = [order(work, "a", number, 0) for number in range(10)]
+    posts = [*good * 150, *bad]
+    lane = await opened(fake, *(post for number in range(100) for post in posts[number::100]))
+    await finished(fake, lane, 1500, work)
+    assert lane.lane.counters.dead_letters == floods.MANY
+    assert not await states(fake, f"source.{work.source}")
 
 
 async def late(world: World, start: Any) -> Sourced:

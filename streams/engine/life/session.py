@@ -29,6 +29,7 @@ from streams.engine.staging.payloads import Payloads
 from streams.engine.waiting.dead_letters.expiry import Expiry
 from streams.engine.waiting.dead_letters.table import DeadLetters
 from streams.engine.waiting.due import DueHeads
+from streams.engine.waiting.floods import Floods
 from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.operations.admission import OperationAdmission
 from streams.engine.waiting.operations.operations import Operations
@@ -129,6 +130,8 @@ class Session:
         throttled = Throttled(expire, partial(check_holds, waiting), due.drop_stale)
         ahead = TimesAhead(waiting, timers, in_flight)
         self._chores: list[Chore] = [throttled, ahead, timers, dispatch, Drains(waiting), Expiry(letters)]
+        if app.wiring.sources():
+            self._chores.append(Floods(waiting, self._intake.taken_by_topic, sources.partitions))
         if app.claims is not None:
             self._chores.append(References(letters, app.claims.bucket))
         self._watch = ClusterChecks(memory, shared.looks, ports, staging, sources, logs)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
 from streams.engine.staging.commit_order import CommitOrder
+from streams.engine.staging.keys import prefix_of
 from streams.engine.staging.loops import was_looped
+from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.operations.admission import OperationAdmission, is_about_a_handler
 from streams.engine.way.admission import MessageAdmission
 from streams.engine.way.dispatch import Dispatch
@@ -48,6 +50,12 @@ class Intake:
         self._long_queues = admission.waiting.long_queues
         self._loops = admission.loops
         self._clock = dispatch.clock
+        self._layout = app.layout
+        #: Each source with the gate of its handler.
+        self._of_sources = [
+            (topic, admission.waiting.gates[source.handler.name])
+            for topic, source in app.wiring.sources().items()
+        ]
         self._operations_topic = app.layout.operations
         self._repartitions = app.repartitions
         self._group = app.layout.app_id.encode()
@@ -61,7 +69,7 @@ class Intake:
         """Take fetched batches, then fetch more. False: the lane is full and has to commit first. `taken` is
         called when a commit may have work.
         """
-        held_back = self._long_queues.held_back(self._clock.now()).intersection(self._sources.partitions)
+        held_back = self._held_back()
         if held_back != self._sources.held_back:
             await self._sources.hold_back(held_back)
         if not self._offer(taken):
@@ -75,6 +83,21 @@ class Intake:
             self._batches.setdefault(batch.tp, deque()).append(batch)
         self._offer(taken)
         return True
+
+    def _held_back(self) -> frozenset[TP]:
+        """The partitions that must not be read now: those of keys with a long queue, and those of sources
+        whose handler is paused. Other topics are read, because other handlers may take them.
+        """
+        numbers = self._long_queues.held_back(self._clock.now())
+        held_back = numbers.intersection(self._sources.partitions)
+        for topic, gate in self._of_sources:
+            if gate.pauses or numbers:
+                held_back |= {tp for tp in self._sources.partitions if self._holds(tp, topic, gate, numbers)}
+        return held_back
+
+    def _holds(self, tp: TP, topic: str, gate: HandlerGate, numbers: Collection[TP]) -> bool:
+        home = self._layout.home_of(tp.partition)
+        return tp.topic == topic and (prefix_of(home) in gate.pauses or TP(topic, home) in numbers)
 
     @property
     def lag(self) -> int:

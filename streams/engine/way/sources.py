@@ -71,7 +71,11 @@ class Sources:
         before, behind = self._stretches, self.behind()
         at = {tp: before[tp].position if tp in before else self.reader.position(tp) for tp in self.partitions}
         if tps - before.keys():
-            log.warning("reading_held_back", held=_named(tps), action="queue_long says for which key")
+            log.warning(
+                "reading_held_back",
+                held=_named(tps),
+                action="queue_long says for which key, source_paused and handler_paused for which source",
+            )
         if released := before.keys() - tps:
             log.info("reading_goes_on", read=_named(released))
         self._stretches = {tp: Stretch(at[tp], at[tp] + behind.get(tp, 0)) for tp in tps}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import structlog
 from msgspec.structs import replace
 
@@ -52,6 +54,8 @@ class DeadLetters:
         self._limit = app.lane_options.max_message_bytes
         self._max_replays = app.lane_options.max_replays
         self._log = TP(app.layout.operations_log, 0)
+        #: Number of dead letters of each source since the lane opened, by topic.
+        self.of_sources: Counter[str] = Counter()
 
     def get(self, local: bytes) -> Letter | None:
         """The letter under a local key, staged or committed; None: there is none that can be read."""
@@ -118,6 +122,8 @@ class DeadLetters:
         """
         staging = self.staging
         staging.counters.dead_letters += 1
+        if route.source is not None:
+            self.of_sources[route.topic] += 1
         self._bursts.add(handler, record.key, type(error).__name__, now)
         letter = dead_letter(
             record,
