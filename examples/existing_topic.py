@@ -13,13 +13,8 @@ docs/existing-topics.md explains it.
 from __future__ import annotations
 
 import asyncio
-import json
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import TopicAlreadyExistsError, for_code
-
-from streams import Message, Outcome, Row, Service, Settings, Table, Worker, choreography, on, outcome
+from streams import Message, Outcome, Row, Service, Table, Worker, choreography, on, outcome
 from streams.sources import SourceRecord, field, source
 
 ORDERS = "examples.shop.orders"
@@ -62,19 +57,14 @@ app = Worker(choreography(source(ORDERS, into=paid, id=field("number")), on(Orde
 
 
 async def main() -> None:
-    """Do what the topic's owner does, with a client and a partitioner of their own."""
-    bootstrap = str(Settings.read().brokers())
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    ((_, code, *_),) = (await admin.create_topics([NewTopic(ORDERS, 12, 1)])).topic_errors
-    await admin.close()
-    if code and for_code(code) is not TopicAlreadyExistsError:
-        raise for_code(code)(ORDERS)
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
-        for number, partition in enumerate((3, 11), start=1):
-            order = {"number": number, "status": "paid", "customer": {"id": "ada"}, "total": 4900}
-            for _ in range(2):  # it may send an order again
-                await producer.send_and_wait(ORDERS, json.dumps(order).encode(), partition=partition)
+    """Do what the topic's owner does, in their partitions: they may send an order again."""
+    orders = app.topic(ORDERS, value_serializer="json", internal=True, partitions=12)
+    await orders.declare()
+    for number, partition in enumerate((3, 11), start=1):
+        order = {"number": number, "status": "paid", "customer": {"id": "ada"}, "total": 4900}
+        for _ in range(2):
+            await orders.send(value=order, partition=partition)
+    await app.agents_app.producer.stop()
 
 
 if __name__ == "__main__":

@@ -257,7 +257,7 @@ async def test_a_source_is_not_among_the_topics_that_are_made(fake: FakeWorld) -
     assert await latest(fake, "counts") == {}
 
 
-async def test_a_source_of_a_wrong_format_is_paused_by_its_lane(world: World) -> None:
+async def test_a_source_of_a_wrong_format_is_paused(world: World) -> None:
     work = sourced(world.name)
     await world.start(work, partitions=3, others={work.source: 5})
     bad = [Post(work.source, n % 5, b"k", b"<order/>", []) for n in range(400)]
