@@ -100,8 +100,12 @@ class Choreography:
                 raise WiringError(f"{both} have the topic {other.TOPIC}: give each its own")
         if len(self.routes) != len(routes):
             raise WiringError("a message appears on two lines of the choreography: put its handlers on one")
-        self.sent = {message.TOPIC: message for handler in self.handlers() for message in handler.sends}
-        for message in self.sent.values():
+        made_by = {source.handler.name for source in self.sources().values()}
+        sends = [(each.name in made_by, message) for each in self.handlers() for message in each.sends]
+        #: What lanes alone write. What a source makes may come from clients as well: it keeps its inbox.
+        self.sent = {message.TOPIC: message for is_made, message in sends if not is_made}
+        self._made = {message.TOPIC: message for is_made, message in sends if is_made}
+        for _, message in sends:
             check_sent(message)
             if self.is_source(message.TOPIC):
                 raise WiringError(
@@ -184,7 +188,7 @@ class Choreography:
     def messages(self) -> dict[str, type[Message]]:
         """Every message of the application, handled or sent, by topic: without what sources have."""
         handled = {topic: route.message for topic, route in self.routes.items() if route.source is None}
-        return {**handled, **self.sent}
+        return {**handled, **self._made, **self.sent}
 
     def tables(self) -> dict[str, Table[Any]]:
         """Every table that a handler reads, by name."""

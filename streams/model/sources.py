@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,8 +19,10 @@ from streams.model.message import Message
 from streams.model.outcome import Outcome, outcome
 from streams.ports import Headers, OwnRecord, Record
 
-#: The last header of a source's record in a lane. The id and the source of its message stand before it.
+#: The last of the headers that a lane adds to a source's record. The id and the source of its message stand
+#: before it.
 _TAKEN = "steadfaust-source"
+_ADDED = 3
 #: Headers of others that mean something here.
 _TRACE = (TRACEPARENT, TRACESTATE)
 #: Service of the handlers that are made for sources.
@@ -34,7 +37,7 @@ class SourceRecord:
         timestamp: in epoch seconds, as the topic has it.
         key: the bytes of its key; None when it has none.
         value: the decoded value; None for a tombstone.
-        headers: in their order; a name may be repeated, and a value may be None.
+        headers: in their order; a name may be repeated. A null value is empty.
     """
 
     topic: str
@@ -43,7 +46,7 @@ class SourceRecord:
     timestamp: float
     key: bytes | None
     value: Any
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: tuple[tuple[str, bytes], ...]
 
     def header(self, name: str) -> bytes | None:
         """The value of a header; the last one if the name is repeated, None if there is none."""
@@ -95,12 +98,21 @@ def raw() -> Format:
 
 
 def field(path: str) -> Callable[[SourceRecord], str]:
-    """An id from the value: the name of a field, or a path such as `order.id`."""
+    """An id from the value: the name of a field, or a path such as `order.id`. It has to be a text or a whole
+    number.
+    """
 
     def find(record: SourceRecord) -> str:
         value = record.value
         for name in path.split("."):
-            value = value[name] if isinstance(value, Mapping) else getattr(value, name)
+            if isinstance(value, Mapping):
+                value = value.get(name)
+            elif isinstance(value, msgspec.Struct) and name in value.__struct_fields__:
+                value = getattr(value, name)
+            else:
+                value = None
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            raise TypeError(f"{path} is {value!r}, which is no id")
         return str(value)
 
     return find
@@ -112,7 +124,7 @@ def header(name: str) -> Callable[[SourceRecord], str]:
     def find(record: SourceRecord) -> str:
         value = record.header(name)
         if not value:
-            raise LookupError(f"no header {name}")
+            raise LookupError(f"there is no header {name}")
         return value.decode()
 
     return find
@@ -188,7 +200,12 @@ class Source:
         sends: Sequence[type[Message]],
         start: Start = EARLIEST,
     ) -> None:
-        """Raises WiringError where it is not known what `into` makes."""
+        """Raises WiringError for wrong arguments, and where it is not known what `into` makes."""
+        for name, given in {"into": into, **({} if id is None else {"id": id})}.items():
+            if not callable(given) or inspect.iscoroutinefunction(given):
+                raise WiringError(f"source({topic!r}): {name} is {given!r}: give one that is not async")
+        if wrong := [each for each in sends if not (isinstance(each, type) and issubclass(each, Message))]:
+            raise WiringError(f"source({topic!r}): sends has {wrong[0]!r}, which is no message class")
         self.start = start
         self.topic = topic
         self._format = value
@@ -196,7 +213,7 @@ class Source:
         self._id = id
         self.kind = value.kind
         made_class: Any = msgspec.defstruct(
-            "SourceRecord",
+            f"Record of {topic}",
             [],
             bases=(FromSource,),
             namespace={"TOPIC": topic, "__doc__": f"A record of {topic}."},
@@ -229,55 +246,52 @@ class Source:
         return take
 
     def identified(self, record: Record) -> Record:
-        """A record with the id and the source of its message, in headers behind its own. Of one that has them
-        already, the same. Raises PermanentError where it has no id.
+        """A record as it came, with the id and the source of its message in headers behind its own. Raises
+        PermanentError where it has no id.
         """
-        if _is_identified(record):
-            return record
         place = _place(record)
-        if self._id is None:
-            own = place
-        else:
-            try:
-                own = self._id(self.record(record))
-            except PermanentError:
+        try:
+            id_bytes = self._id_of(record, place)
+        except PermanentError:
+            raise
+        except BaseException as error:  # a function of the application may raise anything
+            if ends_process(error):
                 raise
-            except BaseException as error:  # a function of the application may raise anything
-                if ends_process(error):
-                    raise
-                raise PermanentError(f"its id cannot be read: {shown(error)}") from error
-            if not own:
-                raise PermanentError("its id is empty")
-        more = ((ID, own.encode()), (SOURCE, self.topic.encode()), (_TAKEN, place.encode()))
-        named: Headers = [*record.headers, *more]
-        return OwnRecord(
-            record.topic, record.partition, record.offset, record.timestamp, record.key, record.value, named
-        )
+            raise PermanentError(f"its id cannot be read: {shown(error)}") from error
+        source = f"{self.topic}/{record.partition}"
+        more = ((ID, id_bytes), (SOURCE, source.encode()), (_TAKEN, place.encode()))
+        return _with_headers(record, [*record.headers, *more])
+
+    def _id_of(self, record: Record, place: str) -> bytes:
+        own: Any = place if self._id is None else self._id(self._seen(record, record.headers))
+        if not isinstance(own, str) or not own:
+            raise TypeError(f"it is {own!r}: give a text")
+        return own.encode()
+
+    def as_it_came(self, record: Record) -> Record:
+        """A record that may have been identified, without those headers."""
+        headers = record.headers
+        is_ours = len(headers) >= _ADDED and headers[-1] == (_TAKEN, _place(record).encode())
+        return _with_headers(record, headers[:-_ADDED]) if is_ours else record
 
     def bare(self, record: Record) -> Record:
         """An identified record without the headers of others, but for those of its trace."""
-        if not _is_identified(record):
-            return record
-        known = [each for each in record.headers[:-3] if each[0] in _TRACE]
-        kept: Headers = [*known, *record.headers[-3:]]
-        return OwnRecord(
-            record.topic, record.partition, record.offset, record.timestamp, record.key, record.value, kept
-        )
+        known = [each for each in record.headers[:-_ADDED] if each[0] in _TRACE]
+        return _with_headers(record, [*known, *record.headers[-_ADDED:]])
 
-    def record(self, record: Record) -> SourceRecord:
-        """The record as `into` and `id` get it. Raises Undecodable."""
-        headers: tuple[tuple[str, Any], ...] = tuple(record.headers)
-        if _is_identified(record):
-            headers = headers[:-3]
-        value = None if record.value is None else self._decoded(record)
+    def seen(self, record: Record) -> SourceRecord:
+        """An identified record as `into` gets it. Raises Undecodable."""
+        return self._seen(record, record.headers[:-_ADDED])
+
+    def _seen(self, record: Record, headers: Headers) -> SourceRecord:
         return SourceRecord(
             record.topic,
             record.partition,
             record.offset,
             record.timestamp / 1000,
             record.key,
-            value,
-            headers,
+            None if record.value is None else self._decoded(record),
+            tuple((name, value or b"") for name, value in headers),
         )
 
     def _decoded(self, record: Record) -> Any:
@@ -307,10 +321,10 @@ def _place(record: Record) -> str:
     return f"{record.partition}-{record.offset}-{record.timestamp}"
 
 
-def _is_identified(record: Record) -> bool:
-    """Whether a lane has added an id: others may have written a header of that name."""
-    headers = record.headers
-    return len(headers) > 2 and headers[-1] == (_TAKEN, _place(record).encode()) and headers[-3][0] == ID
+def _with_headers(record: Record, headers: Headers) -> Record:
+    return OwnRecord(
+        record.topic, record.partition, record.offset, record.timestamp, record.key, record.value, headers
+    )
 
 
 def _made_by(into: Callable[..., Any]) -> Iterator[type[Message]]:

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 from lane_checker import counts, latest
-from lane_desk import Broken, letter_ids, operated, operation
+from lane_desk import letter_ids, operated, operation
 from lane_pausing import asked, reasons, states
 from lane_scenes import POINTS, opened, stopped, until_so
 from lane_workloads import Count, Hooks
 from lane_worlds import FakeWorld, Post, World
 
+from streams.engine.life.positions.review import At, accept
 from streams.engine.waiting import floods
-from streams.errors import PermanentError, WiringError
+from streams.errors import PermanentError, TransientError, WiringError
 from streams.model import sources
 from streams.model.choreography import Choreography, choreography, on, source
+from streams.model.envelope import new_headers
 from streams.model.handlers import Service
 from streams.model.message import Message
 from streams.model.operations import HandlerCommand, LetterCommand
@@ -146,7 +148,7 @@ async def test_tombstones_and_records_for_others_are_passed_over(fake: FakeWorld
 
 
 HOSTILE = [
-    ("dataref", b"s3://elsewhere/x"),
+    ("ce_dataref", b"s3://elsewhere/x"),
     ("loopback", b"?"),
     ("ce_id", b""),
     ("ce_id", b"its own"),
@@ -231,22 +233,114 @@ async def test_bad_records_are_dead_letters_and_replayed_by_todays_map(world: Wo
     assert work.hooks.calls == [("a", 7)]
 
 
-async def test_a_failing_record_holds_back_its_key_alone(fake: FakeWorld) -> None:
+@pytest.mark.parametrize("value", [b"{}", b"", None])
+@pytest.mark.parametrize("key", [b"k", b"", None])
+async def test_a_record_that_waits_is_mapped_as_it_came(fake: FakeWorld, key: Any, value: Any) -> None:
+    work = await begun(fake, 1, value=sources.raw())
+    seen: list[SourceRecord] = []
+
+    def into(record: SourceRecord) -> Any:
+        seen.append(record)
+        if len(seen) < 5:
+            raise TransientError("not now")
+        return work.made(k="a", i=0)  # type: ignore[call-arg]
+
+    work.into[0] = into
+    lane = await opened(fake, Post(work.source, 0, key, value, [("h", b"1"), ("h", b"")]))
+    await finished(fake, lane, 1, work)
+    assert seen == [seen[0]] * 5
+    assert (seen[0].key, seen[0].value, seen[0].headers) == (key, value, (("h", b"1"), ("h", b"")))
+
+
+async def test_records_of_a_waiting_key_wait_behind_it(fake: FakeWorld) -> None:
     work = await begun(fake, 1)
-    was, failing = work.into[0], Broken(("a", 0))
+    was, failing = work.into[0], {("a", 0): 4}
 
     def into(record: SourceRecord) -> Any:
         made = was(record)
-        failing(made)
+        if failing.get((made.k, made.i), 0):
+            failing[made.k, made.i] -= 1
+            raise TransientError("not now")
         return made
 
     work.into[0] = into
+    posts = [order(work, "a", 0, 0, b"a"), order(work, "a", 1, 0, b"a"), order(work, "b", 0, 0)]
+    lane = await opened(fake, *posts)
+    await finished(fake, lane, 3, work)
+    assert work.hooks.calls == [("b", 0), ("a", 0), ("a", 1)]
+
+
+@pytest.mark.parametrize("bad", [5, b"x", "", "\ud800", None])
+async def test_an_id_that_is_no_text_is_a_dead_letter(fake: FakeWorld, bad: Any) -> None:
+    work = await begun(fake, 1, id=lambda record: bad if record.value["n"] == 0 else "fine")
+    lane = await opened(fake, order(work, "a", 0, 0), order(work, "a", 1, 0))
+    await finished(fake, lane, 1, work)
+    (letter,) = await dead_letters(fake, work)
+    assert "its id cannot be read" in said(letter)
+
+
+@pytest.mark.parametrize("bad", [None, "abc", [1], True, 1.5, {"id": None}])
+async def test_a_field_without_an_id_is_a_dead_letter(fake: FakeWorld, bad: Any) -> None:
+    work = await begun(fake, 1, id=sources.field("order.id"))
+    lane = await opened(fake, *(order(work, "a", n, 0, order=bad) for n in range(3)))
+    await fake.until(lambda: lane.lane.counters.dead_letters == 3)
+    await stopped(fake, lane, work.source)
+    assert all("order.id is" in said(letter) for letter in await dead_letters(fake, work))
+
+
+async def test_forged_ids_of_a_lane_mean_nothing(fake: FakeWorld) -> None:
+    work = await begun(fake, 1)
+    now = int(fake.clock.now() * 1000)
+    forged = [
+        ("ce_id", b"0-1-%d" % now),
+        ("ce_source", f"{work.source}/0".encode()),
+        ("steadfaust-source", b"0-0-%d" % now),
+    ]
+    lane = await opened(fake, order(work, "a", 0, 0)._replace(headers=forged), order(work, "a", 1, 0))
+    await finished(fake, lane, 2, work)
+    assert work.hooks.calls == [("a", 0), ("a", 1)]
+
+
+@pytest.mark.parametrize("partition", [1, 4])
+async def test_keyless_records_of_a_large_source_are_held_back_in_time(
+    fake: FakeWorld, partition: int
+) -> None:
+    work = sourced(fake.name)
+    await fake.start(work, partitions=3, others={work.source: 6}, max_waiting=20, hold_back=900.0)
+
+    def into(record: SourceRecord) -> Any:
+        raise TransientError("not now")
+
+    work.into[0] = into
+    posts = [order(work, "a", n, partition, None) for n in range(50)]
+    lane = await opened(fake, *posts[:15])
+    await fake.passes(2, real=0)
+    await fake.post(*posts[15:])
+    await fake.passes(2, real=0)
+    assert not lane.lane.counters.dead_letters
+
+
+async def test_a_smaller_source_that_was_created_again_can_be_accepted(world: World) -> None:
+    work = await begun(world, 1)
+    lane = await opened(world, order(work, "a", 0, 0))
+    await finished(world, lane, 1, work)
+    await world.recreate(work.source)
+    await accept(world.app.layout, world.cluster, work.source, range(3), At.AUTO)
+    lane = await opened(world, order(work, "a", 1, 0))
+    await finished(world, lane, 2, work)
+    assert work.hooks.calls == [("a", 0), ("a", 1)]
+
+
+async def test_clients_may_send_what_a_source_makes(world: World) -> None:
+    work = await begun(world, 1)
+    codec = world.app.message_codecs[work.made.TOPIC]
+    headers = new_headers(work.made.TOPIC, "a", source="client", time=1e9, message_id="m-1")
+    sent = world.raw(work.made.TOPIC, "a", codec.encode(work.made(k="a", i=7)), headers)  # type: ignore[call-arg]
     lane = await opened(
-        fake, order(work, "a", 0, 0, b"a"), order(work, "a", 1, 0, b"a"), order(work, "b", 0, 0)
+        world, order(work, "a", 0, 0), sent, sent._replace(partition=(sent.partition + 1) % 3)
     )
-    await fake.until(lambda: ("b", 0) in work.hooks.calls)
-    await stopped(fake, lane, work.source, work.made.TOPIC)
-    assert ("b", 0) in work.hooks.calls
+    await finished(world, lane, 2, work)
+    assert sorted(work.hooks.calls) == [("a", 0), ("a", 7)]
 
 
 async def test_a_source_is_not_among_the_topics_that_are_made(fake: FakeWorld) -> None:
@@ -367,6 +461,14 @@ def test_a_source_cannot_be_sent_to() -> None:
 
     with pytest.raises(WiringError, match=r"is sent to shop\.orders, which is a source"):
         choreography(source("shop.orders", into=into))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"into": None}, {"id": "number"}, {"sends": [int]}, {"into": PermanentError.mro}, {"id": 5}]
+)
+def test_wrong_arguments_of_a_source_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(WiringError, match=r"source\('shop\.orders'\)"):
+        source("shop.orders", **{"into": lambda record: None, **wrong})
 
 
 def test_what_a_source_makes_is_declared() -> None:

@@ -97,7 +97,7 @@ def _answer(
 ) -> WaitingAnswer:
     now, headers = view.now(), dict(message.headers)
     return WaitingAnswer(
-        key=text_of(message.key),
+        key=text_of(message.key or b""),
         handler=handler_of(name_in(local)).decode("utf-8", "replace"),
         reason=cause.reason,
         why=cause.why,

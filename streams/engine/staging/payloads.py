@@ -133,10 +133,19 @@ def reference_in(headers: Mapping[str, bytes], bucket: str, now: float) -> Chang
 
 
 def identified(route: BoundRoute, record: Record) -> Record:
-    """The record, in a source with the id of its message. Raises PermanentError."""
+    """The record that was just read, in a source with the id of its message. Raises PermanentError."""
     if route.source is None or type(record) is Damaged:
         return record
     return route.source.identified(record)
+
+
+def identified_anew(route: BoundRoute, record: Record, handler: str) -> Record:
+    """The record of a dead letter. Where no handler had seen it, its id is read by the function of today.
+    Raises PermanentError.
+    """
+    if route.source is None or handler:
+        return record
+    return route.source.identified(route.source.as_it_came(record))
 
 
 def checked(route: BoundRoute, record: Record) -> Envelope:
@@ -156,7 +165,7 @@ def checked(route: BoundRoute, record: Record) -> Envelope:
 def decoded(route: BoundRoute, record: Record, envelope: Envelope) -> Any:
     """The message of a record that was checked. Raises PermanentError, or UnknownSchema."""
     if route.source is not None:
-        return route.source.message(record=route.source.record(record))
+        return route.source.message(record=route.source.seen(record))
     message = route.codec.decode(record.value or b"", envelope.fingerprint)
     if route.outside:
         require_key(message, record.key)

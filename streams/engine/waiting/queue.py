@@ -134,8 +134,8 @@ class WaitingMessage(msgspec.Struct, array_like=True, frozen=True):
     partition: int
     offset: int
     timestamp: int
-    key: bytes
-    value: bytes
+    key: bytes | None
+    value: bytes | None
     headers: list[tuple[str, bytes]]
     letter: bool = False
     since_ms: int = 0
@@ -183,8 +183,8 @@ def due_until(now: float) -> bytes:
 
 
 def message_of(record: Record, now_ms: int, *, letter: bool = False) -> WaitingMessage:
-    """A record in the form in which it waits. If it waited before, it keeps the time when it began. It has a
-    key and a value: without, it would be a dead letter already.
+    """A record in the form in which it waits. If it waited before, it keeps the time when it began. Only a
+    source's record may have no key or no value: another one would be a dead letter already.
     """
     headers: Headers = record.headers
     # Not later than now: the clock may have been ahead when it began to wait.
@@ -194,8 +194,8 @@ def message_of(record: Record, now_ms: int, *, letter: bool = False) -> WaitingM
         record.partition,
         record.offset,
         record.timestamp,
-        record.key or b"",
-        record.value or b"",
+        record.key,
+        record.value,
         [(name, value or b"") for name, value in headers],
         letter,
         since_ms,

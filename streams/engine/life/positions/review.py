@@ -296,7 +296,8 @@ async def _decide(
         {*positions, *(number for number in there if layout.home_of(number) in homes)}
         - {*numbers, *range(layout.partitions)}
     )
-    if missing := sorted(set(numbers) - found.keys()):
+    # A source may have fewer partitions than the application. Its id is recorded in each number all the same.
+    if (missing := sorted(set(numbers) - found.keys())) and (len(missing) == len(numbers) or not is_source):
         raise TopicMismatch(f"{topic} has no partition {missing[0]}")
     decided = [
         Accepted(
@@ -308,7 +309,8 @@ async def _decide(
             else None,
             topic_id=identity.topics[topic],
         )
-        for number in [*numbers, *(number for number in added if number in found)]
+        for number in [*numbers, *added]
+        if number in found
     ]
     ahead = {
         each.partition: below(decode_position(value).ahead, found[each.partition].cut)

@@ -13,7 +13,7 @@ from streams.engine.staging.changes import Change
 from streams.engine.staging.entry import Entry
 from streams.engine.staging.inbox import Inbox, inbox_entry
 from streams.engine.staging.keys import prefix_of, store_key
-from streams.engine.staging.payloads import checked, identified, unpacked
+from streams.engine.staging.payloads import checked, identified_anew, unpacked
 from streams.engine.waiting.dead_letters.row import Letter, parse_id
 from streams.engine.waiting.operations.decisions import (
     Do,
@@ -140,7 +140,7 @@ class Operations:
         if handler is None:
             return self._take_anew(entry, route, letter, now)
         try:
-            record = identified(route, letter.record)
+            record = identified_anew(route, letter.record, letter.handler)
             envelope = checked(route, record)
             message = unpacked(route, record, envelope)
         except (PermanentError, UnknownSchema) as error:
@@ -158,7 +158,7 @@ class Operations:
             return f"there is no handler {letter.handler}, and who has handled it is unknown: {why}", None
         arrival = None
         try:
-            record = identified(route, letter.record)
+            record = identified_anew(route, letter.record, letter.handler)
             envelope = checked(route, record)
             home = self._app.layout.partition_of(letter.key or b"")
             if route.outside and home != entry.partition:
