@@ -54,11 +54,13 @@ def erase(
     Run it while workers are running, and after clients have stopped sending messages of this key. It also
     lists the topics that still hold records of the key, and until when.
     """
-    messages = sorted({topic for wiring in wired(of) for topic in wiring.messages()})
+    found = wired(of)
+    messages = sorted({topic for wiring in found for topic in wiring.messages()})
+    sources = sorted({topic for wiring in found for topic in wiring.sources()})
     if not dry_run and not yes:
         typer.confirm(f"erase everything about {key}? This cannot be undone", abort=True)
     kind = KeyCommand.FIND if dry_run else KeyCommand.ERASE
-    report = asyncio.run(_erase(messages, key, kind, who=by_whom(who), why=why, timeout=timeout))
+    report = asyncio.run(_erase(messages, sources, key, kind, who=by_whom(who), why=why, timeout=timeout))
     if as_json:
         say(json_line(report))
     else:
@@ -70,7 +72,7 @@ def erase(
 
 
 async def _erase(
-    messages: list[str], key: str, kind: KeyCommand, *, who: str, why: str, timeout: float
+    messages: list[str], sources: list[str], key: str, kind: KeyCommand, *, who: str, why: str, timeout: float
 ) -> ErasureReport:
     from streams.engine.life.positions.review import require_partitions
     from streams.host.erasing import ask_lanes, left_in_topics
@@ -87,6 +89,7 @@ async def _erase(
     rows, objects = await _from_outbox(settings, key, dry_run=dry_run)
     answers = await ask_lanes(brokers, layout, kind, key, who=who, why=why, timeout=timeout)
     left, more = await left_in_topics(brokers, layout, messages, key)
+    left += (await left_in_topics(brokers, layout, sources, key))[0]  # what others refer to is not ours
     names = sorted({*objects, *more, *answers.objects})
     erased = dict(answers.found) | ({"outbox": rows} if rows else {})
     if await _from_store(settings, [] if dry_run else names) and names:

@@ -14,7 +14,7 @@ import typer
 from streams.cli.options import UNFINISHED, Json, json_line, say
 from streams.cli.schema_files import wired
 from streams.cli.schemas import Of
-from streams.errors import ClusterUnavailable, Fenced, TransactionFailed
+from streams.errors import ClusterUnavailable, Fenced, ReshardRefused, TransactionFailed
 from streams.settings import Settings
 
 
@@ -42,6 +42,8 @@ def reshard(
     found = wired(of)
     sources = sorted({topic for wiring in found for topic in wiring.routes})
     messages = sorted({topic for wiring in found for topic in wiring.messages()})
+    if read := sorted({topic for wiring in found for topic in wiring.sources()}):
+        raise ReshardRefused(f"the application reads the sources {', '.join(read)}, which are not moved yet")
     from streams.host.resharding import Resharding  # takes a second to load
 
     settings = Settings.read()

@@ -55,7 +55,7 @@ async def ensure_topics(
 async def _require_sources(app: Application, topics: KafkaTopics) -> None:
     """Raises TopicMismatch for a source that is not there."""
     sources = app.wiring.sources()
-    if missing := sorted(sources.keys() - (await topics.describe(sources)).keys()):
+    if missing := sorted(sources.keys() - await topics.existing(sources)):
         raise TopicMismatch(
             f"the cluster has no topic {', '.join(missing)}: a source is read as its owner has it, and never"
             " created. Check the name and the brokers, or ask the owner for it"

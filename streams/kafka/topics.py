@@ -97,6 +97,14 @@ class KafkaTopics:
             if name in configs
         }
 
+    async def existing(self, names: Iterable[str]) -> set[str]:
+        """Those of the topics that exist. It needs no right but to describe them."""
+        wanted = sorted(names)
+        if not wanted:
+            return set()
+        what = f"whether {', '.join(wanted)} exist"
+        return set(await ask(what, lambda: self._partitions(wanted), self._options.metadata_timeout))
+
     async def try_out(self, specs: Iterable[TopicSpec]) -> None:
         """Ask whether all of these topics could be created, and create none. Raises TopicMismatch when the
         broker would refuse one, with its reason.

@@ -302,9 +302,7 @@ async def test_forged_ids_of_a_lane_mean_nothing(fake: FakeWorld) -> None:
 
 
 @pytest.mark.parametrize("partition", [1, 4])
-async def test_keyless_records_of_a_large_source_are_held_back_in_time(
-    fake: FakeWorld, partition: int
-) -> None:
+async def test_keyless_records_of_a_large_source_are_held_back(fake: FakeWorld, partition: int) -> None:
     work = sourced(fake.name)
     await fake.start(work, partitions=3, others={work.source: 6}, max_waiting=20, hold_back=900.0)
 
@@ -320,7 +318,7 @@ async def test_keyless_records_of_a_large_source_are_held_back_in_time(
     assert not lane.lane.counters.dead_letters
 
 
-async def test_a_smaller_source_that_was_created_again_can_be_accepted(world: World) -> None:
+async def test_a_smaller_source_created_again_can_be_accepted(world: World) -> None:
     work = await begun(world, 1)
     lane = await opened(world, order(work, "a", 0, 0))
     await finished(world, lane, 1, work)

@@ -170,7 +170,8 @@ def window_of(app: Application, name: str, facts: TopicFacts, query: Query) -> W
     key = None
     if (text := asked_text(query.get("key", ""))) is not None:
         key = text.encode("utf-8", "surrogateescape")
-        tps = (tps[app.layout.partition_of(key)],) if facts.partitions == app.layout.partitions else tps
+        is_ours = facts.partitions == app.layout.partitions and not app.wiring.is_source(name)
+        tps = (tps[app.layout.partition_of(key)],) if is_ours else tps
     if query.get("partition"):
         tps = (TP(name, _number("partition", query["partition"], facts.partitions - 1)),)
     places, backwards, since = dict[TP, int](), True, None

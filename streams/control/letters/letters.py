@@ -177,7 +177,9 @@ def partition_and_key(app: Application, ident: str) -> tuple[int, bytes]:
 
 def replay_waits(view: WorkerView, store: Store, lane: int, letter: Summary) -> WaitingAnswer | None:
     """The queue of a letter's handler and key: its replay, or the messages before that."""
-    rows = rows_of_key(view, store, lane, letter.key or b"", behind=0)
+    app = view.application
+    home = app.layout.home_of(letter.partition) if app.wiring.is_source(letter.topic) else None
+    rows = rows_of_key(view, store, lane, letter.key or b"", behind=0, partition=home)
     return next((row for row in rows if row.handler == letter.handler), None)
 
 

@@ -36,10 +36,19 @@ MOST_BEHIND = 100
 
 
 def rows_of_key(
-    view: WorkerView, store: Store, lane: int, key: bytes, *, behind: int = MOST_BEHIND
+    view: WorkerView,
+    store: Store,
+    lane: int,
+    key: bytes,
+    *,
+    behind: int = MOST_BEHIND,
+    partition: int | None = None,
 ) -> Iterator[WaitingAnswer]:
-    """Queues of a key: of each queue the first message, then `behind` of those that it holds back."""
-    partition = view.application.layout.partition_of(key)
+    """Queues of a key: of each queue the first message, then `behind` of those that it holds back. Without a
+    `partition` in that of the key: records of a source are elsewhere.
+    """
+    if partition is None:
+        partition = view.application.layout.partition_of(key)
     gone = {handler for handler, _ in counted(store, WAITING)}
     for handler in dict.fromkeys([*view.application.handlers, *sorted(gone)]):
         first = store_key(partition, queue_name(handler.encode(), key))

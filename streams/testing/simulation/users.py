@@ -97,6 +97,11 @@ class Simulated:
             raise WiringError(
                 f"a {type(self.app).__name__} is no app: give a choreography(...), or a Worker that has one"
             )
+        if read := sorted(wiring.sources()):
+            raise WiringError(
+                f"source({read[0]!r}) is not simulated yet: give a choreography without sources, and let"
+                " the workload yield what `into` makes"
+            )
         return wiring
 
     def _resources(self, wiring: Choreography) -> Callable[[], Mapping[str, Any]]:

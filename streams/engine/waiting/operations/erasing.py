@@ -50,7 +50,7 @@ def erase_key(waiting: Waiting, entry: Entry, operation: KeyOperation, id_bytes:
     for table, local in islice(_rows(staging, entry.prefix, key), MOST_ROWS if erases else None):
         letter = waiting.letters.get(local) if table == DEAD_LETTERS else None
         if letter is not None:
-            _note_object(letter.record, objects)
+            _note_object(staging, letter.record, objects)
         elif erases:
             staging.unreadable.forget(table, local)
         changes.append(Change(table, name_in(local), None))
@@ -64,7 +64,7 @@ def erase_key(waiting: Waiting, entry: Entry, operation: KeyOperation, id_bytes:
             found["waiting"] += queue.waits
             for number in (*range(queue.first, queue.next), *queue.numbers):
                 try:
-                    _note_object(waiting.queues.message(local, number), objects)
+                    _note_object(staging, waiting.queues.message(local, number), objects)
                 except RowUnreadable:
                     continue
             if erases:
@@ -122,7 +122,9 @@ def _timers(staging: StagingArea, prefix: bytes) -> Iterator[bytes]:
             yield name
 
 
-def _note_object(record: Record, objects: dict[str, None]) -> None:
+def _note_object(staging: StagingArea, record: Record, objects: dict[str, None]) -> None:
+    if staging.app.wiring.is_source(record.topic):
+        return  # its headers are others'
     try:
         claim = claim_in(dict(record.headers))
     except BadReference:
