@@ -11,6 +11,7 @@ from streams.model.choreography import source
 from streams.model.sources import (
     Format,
     SourceRecord,
+    Start,
     at,
     earliest,
     field,
@@ -20,10 +21,13 @@ from streams.model.sources import (
     latest,
     raw,
 )
+from streams.ports import Record
 
 __all__ = [
     "Format",
+    "Record",
     "SourceRecord",
+    "Start",
     "at",
     "earliest",
     "field",

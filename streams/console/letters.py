@@ -212,7 +212,7 @@ async def letter_page(request: WebRequest) -> LetterPage:
         ident=ident,
         asked=wanted,
         key=shown.letter.key if shown is not None else request.query.get("key", ""),
-        can_edit=app.lane_options.edit_dead_letters,
+        can_edit=app.lane_options.edit_dead_letters and not app.wiring.is_source(topic),
         alike=len(alike.letters) - 1 if alike is not None else 0,
         more_alike=bool(alike is not None and alike.next),
         kept_days=app.lane_options.dead_letter_retention / DAY,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +10,10 @@ from typing import Any
 from streams.errors import WiringError
 from streams.model.handlers import CONSUMED, Handler
 from streams.model.message import Message
-from streams.model.sources import EARLIEST, Format, Source, SourceRecord, Start, json
+from streams.model.sources import EARLIEST, TOPIC, Format, Source, SourceRecord, Start, json
 from streams.model.table import Table
 
 AnyHandler = Handler[Any, Any]
-
-
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class WiringWarning(UserWarning):
@@ -74,7 +70,7 @@ def source(
 def check_topic(message: type[Message]) -> None:
     """Raises WiringError for a message without a topic that Kafka takes."""
     topic = getattr(message, "TOPIC", "")
-    if not _TOPIC.fullmatch(topic):
+    if not TOPIC.fullmatch(topic):
         raise WiringError(
             f"{message.__name__} has the TOPIC {topic!r}: give 1 to 249 letters, digits, '.', '_' and '-'"
         )
@@ -95,6 +91,8 @@ class Choreography:
         for route in routes:
             self._check(route)
             other = self.routes.setdefault(route.message.TOPIC, route).message
+            if other is not route.message and self.is_source(other.TOPIC):
+                raise WiringError(f"{other.TOPIC} is on two lines, one of them a source: leave one out")
             if other is not route.message:
                 both = f"{other.__name__} and {route.message.__name__}"
                 raise WiringError(f"{both} have the topic {other.TOPIC}: give each its own")

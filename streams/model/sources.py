@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from types import NoneType, UnionType
-from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
+from functools import partial
+from typing import Any, Protocol, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from streams.errors import PermanentError, Undecodable, Unencodable, WiringError, ends_process, shown
+from streams.errors import (
+    PermanentError,
+    TransientError,
+    Undecodable,
+    Unencodable,
+    WiringError,
+    ends_process,
+    shown,
+)
 from streams.model.byte_kinds import look_of
 from streams.model.envelope import ID, SOURCE, TRACEPARENT, TRACESTATE
 from streams.model.handlers import Handler
@@ -25,6 +34,8 @@ _TAKEN = "steadfaust-source"
 _ADDED = 3
 #: Headers of others that mean something here.
 _TRACE = (TRACEPARENT, TRACESTATE)
+#: The names that Kafka takes for topics.
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: Service of the handlers that are made for sources.
 SERVICE = "source"
 
@@ -201,11 +212,7 @@ class Source:
         start: Start = EARLIEST,
     ) -> None:
         """Raises WiringError for wrong arguments, and where it is not known what `into` makes."""
-        for name, given in {"into": into, **({} if id is None else {"id": id})}.items():
-            if not callable(given) or inspect.iscoroutinefunction(given):
-                raise WiringError(f"source({topic!r}): {name} is {given!r}: give one that is not async")
-        if wrong := [each for each in sends if not (isinstance(each, type) and issubclass(each, Message))]:
-            raise WiringError(f"source({topic!r}): sends has {wrong[0]!r}, which is no message class")
+        _check(topic, value, into, id, sends, start)
         self.start = start
         self.topic = topic
         self._format = value
@@ -222,24 +229,25 @@ class Source:
         )
         #: The class of its messages.
         self.message: type[FromSource] = made_class
-        made = tuple(sends) or tuple(_made_by(into))
+        made = tuple(sends) or _made_by(topic, into)
         if not made:
             raise WiringError(
                 f"source({topic!r}): it is not known which messages `into` makes: annotate what it returns,"
                 " or give sends=[...]"
             )
-        self.handler: Handler[Any, Any] = Handler(
-            SERVICE, self._mapping(), made, {}, named=f"{SERVICE}.{topic}"
-        )
+        self.handler: Handler[Any, Any] = Handler(SERVICE, self._mapping(), made, {})
+        self.handler.name = f"{SERVICE}.{topic}"  # a topic may have names that no handler could be given
 
     def _mapping(self) -> Callable[..., Outcome]:
         into = self._into
 
         def take(message: FromSource) -> Outcome:
-            made = into(message.record)
-            if made is None:
-                return outcome()
-            return outcome(send=(made,) if isinstance(made, Message) else tuple(made))
+            try:
+                return outcome(send=_messages(into(message.record)))
+            except (PermanentError, TransientError, OSError):
+                raise
+            except Exception as error:  # a pure function fails again
+                raise PermanentError(f"`into` raised {shown(error)}") from error
 
         take.__annotations__ = {"message": self.message, "return": Outcome}
         take.__doc__ = f"Make messages of the records of {self.topic}."
@@ -327,15 +335,63 @@ def _with_headers(record: Record, headers: Headers) -> Record:
     )
 
 
-def _made_by(into: Callable[..., Any]) -> Iterator[type[Message]]:
-    """The message classes in the annotation of what a function returns."""
+def _check(topic: str, value: Any, into: Any, id: Any, sends: Any, start: Any) -> None:  # noqa: A002 - as above
+    """Raises WiringError for wrong arguments of a source."""
+    if not isinstance(topic, str) or not TOPIC.fullmatch(topic):
+        raise WiringError(f"source({topic!r}): give a topic of 1 to 249 letters, digits, '.', '_' and '-'")
+    for name, given in {"into": into, **({} if id is None else {"id": id})}.items():
+        if not callable(given) or any(map(_is_async, (given, type(given).__call__))):
+            raise WiringError(f"source({topic!r}): {name} is {given!r}: give a function that is not async")
+    if not callable(getattr(value, "decode", None)) or not hasattr(value, "kind"):
+        raise WiringError(f"source({topic!r}): value is {value!r}: give a format, such as json()")
+    if not isinstance(start, Start):
+        raise WiringError(
+            f"source({topic!r}): start is {start!r}: give earliest(), latest(), at() or group()"
+        )
+    for each in sends if isinstance(sends, list | tuple) else [sends]:
+        if not _is_message(each):
+            raise WiringError(
+                f"source({topic!r}): sends has {each!r}, which is no message class with a TOPIC"
+            )
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _is_message(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Message) and hasattr(kind, "TOPIC")
+
+
+def _messages(made: Any) -> Sequence[Message]:
+    """What `into` returned. Raises PermanentError for what is no message."""
+    if made is None:
+        return ()
+    if isinstance(made, Message):
+        return (made,)
+    if isinstance(made, Iterable) and not isinstance(made, str | bytes | Mapping):
+        found = tuple(made)
+        if all(isinstance(each, Message) for each in found):
+            return found
+    raise PermanentError(f"`into` returned {made!r:.100}: return a message, messages, or None")
+
+
+def _made_by(topic: str, into: Callable[..., Any]) -> tuple[type[Message], ...]:
+    """The message classes in the annotation of what a function returns; none where it has no annotation."""
+    function: Any = into.func if isinstance(into, partial) else into
+    if not inspect.isroutine(function):
+        function = type(function).__call__
     try:
-        hints = [get_type_hints(into).get("return")]
-    except NameError as error:
-        raise WiringError(f"{into!r}: what it returns is annotated with an unknown name: {error}") from error
+        hints = [get_type_hints(function).get("return")]
+    except (NameError, TypeError) as error:
+        raise WiringError(
+            f"source({topic!r}): the annotations of `into` cannot be read ({error}): give sends=[...]"
+        ) from error
+    found: dict[type[Message], None] = {}
     while hints:
         hint = hints.pop(0)
-        if isinstance(hint, type) and issubclass(hint, Message):
-            yield hint
-        elif get_origin(hint) in (Union, UnionType) or get_args(hint):
-            hints += [each for each in get_args(hint) if each not in (NoneType, ...)]
+        if _is_message(hint):
+            found[cast(type[Message], hint)] = None
+        elif get_origin(hint) is not type:
+            hints += get_args(hint)
+    return tuple(found)

@@ -1,13 +1,15 @@
 """A topic of others is read as it is: any number of partitions, any keys, no ids, and its own form."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import pytest
 from lane_checker import counts, latest
-from lane_desk import letter_ids, operated, operation
+from lane_desk import letter_ids, operated, operation, results
 from lane_pausing import asked, reasons, states
 from lane_scenes import POINTS, opened, stopped, until_so
 from lane_workloads import Count, Hooks
@@ -15,7 +17,7 @@ from lane_worlds import FakeWorld, Post, World
 
 from streams.engine.life.positions.review import At, accept
 from streams.engine.waiting import floods
-from streams.errors import PermanentError, TransientError, WiringError
+from streams.errors import PermanentError, PositionLost, TransientError, WiringError
 from streams.model import sources
 from streams.model.choreography import Choreography, choreography, on, source
 from streams.model.envelope import new_headers
@@ -318,15 +320,22 @@ async def test_keyless_records_of_a_large_source_are_held_back(fake: FakeWorld, 
     assert not lane.lane.counters.dead_letters
 
 
-async def test_a_smaller_source_created_again_can_be_accepted(world: World) -> None:
-    work = await begun(world, 1)
-    lane = await opened(world, order(work, "a", 0, 0))
-    await finished(world, lane, 1, work)
-    await world.recreate(work.source)
-    await accept(world.app.layout, world.cluster, work.source, range(3), At.AUTO)
-    lane = await opened(world, order(work, "a", 1, 0))
-    await finished(world, lane, 2, work)
-    assert work.hooks.calls == [("a", 0), ("a", 1)]
+@pytest.mark.parametrize("lanes", [1, 3])
+async def test_a_smaller_source_created_again_can_be_accepted(fake: FakeWorld, lanes: int) -> None:
+    work = sourced(fake.name)
+    await fake.start(work, partitions=3, lanes=lanes, others={work.source: 1})
+    running = [await fake.open(number) for number in range(lanes)]
+    await fake.post(order(work, "a", 0, 0))
+    await fake.until(lambda: len(work.hooks.calls) == 1)
+    await fake.settled(work.source, work.made.TOPIC)
+    for each in running:
+        await each.stop()
+    await fake.recreate(work.source)
+    await accept(fake.app.layout, fake.cluster, work.source, range(3), At.AUTO)
+    for number in range(lanes):
+        await fake.open(number)
+    await fake.post(order(work, "a", 1, 0))
+    await fake.until(lambda: work.hooks.calls == [("a", 0), ("a", 1)])
 
 
 async def test_clients_may_send_what_a_source_makes(world: World) -> None:
@@ -391,6 +400,69 @@ async def test_a_few_bad_records_among_many_pause_nothing(fake: FakeWorld) -> No
     await finished(fake, lane, 1500, work)
     assert lane.lane.counters.dead_letters == floods.MANY
     assert not await states(fake, f"source.{work.source}")
+
+
+async def test_a_map_that_raises_gives_its_record_up_at_once(fake: FakeWorld) -> None:
+    work = await begun(fake, 1)
+    was = work.into[0]
+    work.into[0] = lambda record: was(record) if record.value["n"] else {}["missing"]
+    lane = await opened(fake, order(work, "a", 0, 0), order(work, "a", 1, 0))
+    await finished(fake, lane, 1, work)
+    (letter,) = await dead_letters(fake, work)
+    assert "`into` raised KeyError" in said(letter)
+
+
+@pytest.mark.parametrize("made", [5, "text", b"bytes", {"a": 1}, [1], object()])
+async def test_what_is_no_message_is_a_dead_letter(fake: FakeWorld, made: Any) -> None:
+    work = await begun(fake, 1)
+    work.into[0] = lambda record: made
+    lane = await opened(fake, order(work, "a", 0, 0))
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1)
+    await stopped(fake, lane, work.source)
+    (letter,) = await dead_letters(fake, work)
+    assert "`into` returned" in said(letter)
+
+
+@pytest.mark.parametrize("bad", [b"<order/>", b'{"customer": "?", "n": 0}'])
+async def test_replays_that_fail_pause_nothing(fake: FakeWorld, bad: bytes) -> None:
+    work = await begun(fake, 1)
+    was = work.into[0]
+
+    def into(record: SourceRecord) -> Any:
+        made = was(record)
+        if made is not None and made.k == "?":
+            raise PermanentError("no customer")
+        return made
+
+    work.into[0] = into
+    good = [order(work, "a", number, 0) for number in range(1200)]
+    posts = [*good, *([Post(work.source, 0, b"k", bad, [])] * 110)]
+    lane = await opened(fake, *(post for number in range(50) for post in posts[number::50]))
+    await finished(fake, lane, 1200, work)
+    lane = await fake.open()
+    for ident in await letter_ids(fake):
+        await operated(fake, lane, operation(fake, LetterCommand.REPLAY, ident))
+    await fake.passes(5, real=0)
+    assert not await states(fake, f"source.{work.source}")
+
+
+async def test_a_source_is_not_edited(fake: FakeWorld) -> None:
+    work = sourced(fake.name)
+    await fake.start(work, others={work.source: 1}, edit_dead_letters=True)
+    lane = await opened(fake, Post(work.source, 0, b"k", b"<order/>", []))
+    await fake.until(lambda: lane.lane.counters.dead_letters == 1)
+    await fake.settled(work.source)
+    (ident,) = await letter_ids(fake)
+    await operated(fake, lane, operation(fake, LetterCommand.EDIT, ident, value=b"{}", headers=[]))
+    assert await results(fake) == [("edit", "refused")]
+
+
+async def test_a_group_without_an_offset_is_no_start(fake: FakeWorld) -> None:
+    await late(fake, sources.group("old-grup"))
+    lane = fake.lane()
+    lane.may_fail = True
+    with pytest.raises(PositionLost, match="that has no offset in it: correct the name"):
+        await lane.ended()
 
 
 async def late(world: World, start: Any) -> Sourced:
@@ -461,12 +533,81 @@ def test_a_source_cannot_be_sent_to() -> None:
         choreography(source("shop.orders", into=into))
 
 
+async def no_map(record: SourceRecord) -> Keyed:
+    raise AssertionError(record)
+
+
+async def no_maps(record: SourceRecord) -> Any:
+    yield record
+
+
+class Untold:
+    async def __call__(self, record: SourceRecord) -> Keyed:
+        raise AssertionError(record)
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"into": None}, {"id": "number"}, {"sends": [int]}, {"into": PermanentError.mro}, {"id": 5}]
+    "wrong",
+    [
+        {"into": None},
+        {"into": no_map},
+        {"into": no_maps},
+        {"into": Untold()},
+        {"id": "number"},
+        {"id": 5},
+        {"sends": [int]},
+        {"sends": Keyed},
+        {"start": sources.latest},
+        {"start": "latest"},
+        {"value": sources.json},
+        {"value": dict},
+    ],
 )
 def test_wrong_arguments_of_a_source_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(WiringError, match=r"source\('shop\.orders'\)"):
         source("shop.orders", **{"into": lambda record: None, **wrong})
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "a/b", 5, None])
+def test_a_source_has_a_name_that_kafka_takes(topic: Any) -> None:
+    with pytest.raises(WiringError, match="give a topic of 1 to 249"):
+        source(topic, into=lambda record: None, sends=())
+
+
+class Bought(Keyed, frozen=True):
+    TOPIC = "shop.bought"
+
+
+class Sold(Keyed, frozen=True):
+    TOPIC = "shop.sold"
+
+
+def one(record: SourceRecord) -> Bought: ...  # type: ignore[empty-body]
+def perhaps(record: SourceRecord) -> "Bought | None": ...
+def several(record: SourceRecord) -> Iterator[Bought | Sold]: ...  # type: ignore[empty-body]
+def annotated(record: SourceRecord) -> Annotated[list[Bought] | Bought, "why"]: ...  # type: ignore[empty-body]
+
+
+class Mapped:
+    def __call__(self, record: SourceRecord) -> Sold: ...  # type: ignore[empty-body]
+
+
+@pytest.mark.parametrize(
+    ("into", "makes"),
+    [
+        (one, {Bought}),
+        (perhaps, {Bought}),
+        (several, {Bought, Sold}),
+        (annotated, {Bought}),
+        (partial(one), {Bought}),
+        (Mapped(), {Sold}),
+        (Mapped().__call__, {Sold}),
+    ],
+)
+def test_an_annotation_says_what_a_source_makes(into: Any, makes: set[type[Message]]) -> None:
+    made = source("..shop", into=into).source
+    assert made is not None
+    assert sorted(made.handler.sends, key=str) == sorted(makes, key=str)
 
 
 def test_what_a_source_makes_is_declared() -> None:

@@ -265,6 +265,8 @@ def message_of(app: Application, request: Ask, letter: str, now: float) -> tuple
         value=request.value,
         headers=request.headers,
     )
+    if request.operation is LetterCommand.EDIT and app.wiring.is_source(topic_of(key)):
+        raise Problem(400, "bad_message", f"{topic_of(key)} is a source: others write it, nobody edits it")
     if request.message is not None:
         operation = _encoded(app, topic_of(key), operation, request.message)
     own_id = operation_id(request.job, request.operation, letter)
@@ -276,8 +278,6 @@ def message_of(app: Application, request: Ask, letter: str, now: float) -> tuple
 
 def _encoded(app: Application, topic: str, operation: Operation, message: dict[str, Any]) -> Operation:
     """The operation with a message's bytes as the topic has them. Raises Problem 400."""
-    if app.wiring.is_source(topic):
-        raise Problem(400, "bad_message", f"{topic} is a source: others write its records, nobody edits them")
     try:
         made = msgspec.convert(message, app.wiring.routes[topic].message)
         codec = app.routes[topic].codec

@@ -19,7 +19,7 @@ from streams.engine.staging.position import Range, end_of_handled
 from streams.engine.way.changelog_ends import ChangelogEnds
 from streams.engine.way.memory import LaneMemory
 from streams.engine.way.topics import partitions_read
-from streams.errors import TopicGone
+from streams.errors import PositionLost, TopicGone
 from streams.model.application import Application
 from streams.model.sources import EARLIEST, Start
 from streams.ports import NO_EPOCH, TP, Cluster, Ports, Reader, Store
@@ -110,8 +110,7 @@ async def starts(
     for topic, source in app.wiring.sources().items():
         mine = [tp for tp in positions if tp.topic == topic and _is_unseen(app, store, tp)]
         if mine and source.start is not EARLIEST:
-            at = await _begins(cluster, mine, source.start)
-            found |= {tp: max(offset, positions[tp]) for tp, offset in at.items()}
+            found |= await _begins(cluster, topic, mine, source.start, positions)
     return found
 
 
@@ -120,11 +119,21 @@ def _is_unseen(app: Application, store: Store, tp: TP) -> bool:
     return tp.topic not in decode(data).topics
 
 
-async def _begins(cluster: Cluster, tps: Collection[TP], start: Start) -> dict[TP, int]:
-    if start.group:
-        return await cluster.committed(start.group, tps)
+async def _begins(
+    cluster: Cluster, topic: str, tps: Collection[TP], start: Start, begins: Mapping[TP, int]
+) -> dict[TP, int]:
     ends = await cluster.end_offsets(tps)
-    return ends if start.since_ms is None else ends | await cluster.offsets_since(tps, start.since_ms)
+    if not start.group:
+        return ends if start.since_ms is None else ends | await cluster.offsets_since(tps, start.since_ms)
+    numbers = (await cluster.identity([topic])).partitions.get(topic, 0)
+    stands = await cluster.committed(start.group, [TP(topic, number) for number in range(numbers)])
+    if not stands:
+        raise PositionLost(
+            f"the source {topic} begins where the group {start.group} stands, and that has no offset in it:"
+            " correct the name, or give another start"
+        )
+    # Offsets of a group may be of a former topic with the same name.
+    return {tp: min(max(stands.get(tp, 0), begins[tp]), ends[tp]) for tp in tps}
 
 
 def added(app: Application, positions: Iterable[TP]) -> Counter[str]:

@@ -140,10 +140,10 @@ def identified(route: BoundRoute, record: Record) -> Record:
 
 
 def identified_anew(route: BoundRoute, record: Record, handler: str) -> Record:
-    """The record of a dead letter. Where no handler had seen it, its id is read by the function of today.
-    Raises PermanentError.
+    """The record of a dead letter. Where the handler of the source had not seen it, its id is read by the
+    function of today. Raises PermanentError.
     """
-    if route.source is None or handler:
+    if route.source is None or handler == route.source.handler.name:
         return record
     return route.source.identified(route.source.as_it_came(record))
 

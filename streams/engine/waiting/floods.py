@@ -19,8 +19,8 @@ from streams.ports import TP
 
 log = structlog.get_logger(__name__)
 
-#: A source is paused when this many of its records have become dead letters within this many seconds, and
-#: these are more than one in so many of those that were read.
+#: A lane pauses a source when about this many of its records became dead letters when they were read, within
+#: this many seconds, and these are more than one in so many of those that were read.
 MANY, WITHIN, ONE_IN = 100, 60.0, 10
 #: By whom.
 LANE = "lane"
@@ -59,20 +59,21 @@ class Floods:
             since = self._since.setdefault(topic, count)
             taken, dead = count.taken - since.taken, count.dead - since.dead
             if dead >= MANY and dead * ONE_IN > taken:
-                self._pause(topic, source.handler.name, f"{dead} of {taken} records became dead letters", now)
-                paused = True
+                why = f"{dead} of {taken} records became dead letters"
+                paused |= self._pause(topic, source.handler.name, why, now)
             elif 0 <= now - since.at < WITHIN:
                 continue
             self._since[topic] = count
         return paused
 
-    def _pause(self, topic: str, handler: str, why: str, now: float) -> None:
+    def _pause(self, topic: str, handler: str, why: str, now: float) -> bool:
         waiting, at = self._waiting, rfc3339(now)
         gate = waiting.gates[handler]
+        numbers = [number for number in self._homes[topic] if prefix_of(number) not in gate.pauses]
+        if not numbers:
+            return False
         pause = HandlerPause(PauseState.PAUSED, LANE, why, int(now * 1000))
-        for number in self._homes[topic]:
-            if prefix_of(number) in gate.pauses:
-                continue
+        for number in numbers:
             done = HandlerDone(
                 operation="pause",
                 id="",
@@ -93,6 +94,7 @@ class Floods:
             topic=topic,
             handler=handler,
             why=why,
-            action="see the errors of its dead letters (`steadfaust dlq groups`), mend the format or the map,"
-            f" then `steadfaust handler resume {handler}` and replay the dead letters",
+            action="see the errors of its dead letters (`steadfaust dlq groups`), correct the format or the"
+            f" map, then `steadfaust handler resume {handler}`, before the topic's retention is over",
         )
+        return True

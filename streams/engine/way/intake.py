@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
 from streams.engine.staging.commit_order import CommitOrder
 from streams.engine.staging.keys import prefix_of
 from streams.engine.staging.loops import was_looped
-from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.operations.admission import OperationAdmission, is_about_a_handler
 from streams.engine.way.admission import MessageAdmission
 from streams.engine.way.dispatch import Dispatch
@@ -50,10 +49,17 @@ class Intake:
         self._long_queues = admission.waiting.long_queues
         self._loops = admission.loops
         self._clock = dispatch.clock
-        self._layout = app.layout
-        #: Each source with the gate of its handler.
+        #: Of each source the gate of its handler, and its partitions with the numbers that they belong to.
         self._of_sources = [
-            (topic, admission.waiting.gates[source.handler.name])
+            (
+                admission.waiting.gates[source.handler.name],
+                [
+                    (tp, TP(topic, home), prefix_of(home))
+                    for tp in sources.partitions
+                    if tp.topic == topic
+                    for home in [app.layout.home_of(tp.partition)]
+                ],
+            )
             for topic, source in app.wiring.sources().items()
         ]
         self._operations_topic = app.layout.operations
@@ -90,14 +96,10 @@ class Intake:
         """
         numbers = self._long_queues.held_back(self._clock.now())
         held_back = numbers.intersection(self._sources.partitions)
-        for topic, gate in self._of_sources:
+        for gate, places in self._of_sources:
             if gate.pauses or numbers:
-                held_back |= {tp for tp in self._sources.partitions if self._holds(tp, topic, gate, numbers)}
+                held_back |= {tp for tp, home, prefix in places if prefix in gate.pauses or home in numbers}
         return held_back
-
-    def _holds(self, tp: TP, topic: str, gate: HandlerGate, numbers: Collection[TP]) -> bool:
-        home = self._layout.home_of(tp.partition)
-        return tp.topic == topic and (prefix_of(home) in gate.pauses or TP(topic, home) in numbers)
 
     @property
     def lag(self) -> int:
@@ -121,9 +123,10 @@ class Intake:
     @property
     def oldest(self) -> int | None:
         """The timestamp of the oldest message that was read and is not committed, in epoch milliseconds."""
-        heads = [batches[0].records for batches in self._batches.values()]
+        held_back = self._sources.held_back
+        heads = [batches[0].records for tp, batches in self._batches.items() if tp not in held_back]
         times = [self._order.oldest, *(records[0].timestamp for records in heads if records)]
-        return min((time for time in times if time), default=None)
+        return min((time for time in times if time > 0), default=None)
 
     def _room(self) -> int:
         if not self._dispatch.room:

@@ -221,16 +221,21 @@ async def accept(
     Raises TopicMismatch when there is no such topic, PositionLost when the position cannot be, LayoutMismatch
     when workers run with another number of lanes.
     """
+    numbers = list(partitions)
+    there = (await cluster.identity([topic])).partitions.get(topic)
+    # A source may have fewer partitions than the application. Its id is recorded in each number all the same.
+    if there is not None and numbers and min(numbers) >= there:
+        raise TopicMismatch(f"{topic} has no partition {min(numbers)}")
     by_lane: dict[int, list[int]] = {}
-    for number in partitions:
+    for number in numbers:
         by_lane.setdefault(layout.lane_of(layout.home_of(number)), []).append(number)
     accepted = []
     cuts = Cuts(layout, cluster)  # never records one: another than the newest is refused
-    for lane, numbers in sorted(by_lane.items()):
+    for lane, some in sorted(by_lane.items()):
         if dry_run:
-            accepted += (await _decide(layout, cluster, topic, numbers, at))[0]
+            accepted += (await _decide(layout, cluster, topic, some, at))[0]
             continue
-        accepted += await _accept_in_lane(lane, layout, cluster, cuts, topic, numbers, at)
+        accepted += await _accept_in_lane(lane, layout, cluster, cuts, topic, some, at)
     return accepted
 
 
@@ -296,8 +301,7 @@ async def _decide(
         {*positions, *(number for number in there if layout.home_of(number) in homes)}
         - {*numbers, *range(layout.partitions)}
     )
-    # A source may have fewer partitions than the application. Its id is recorded in each number all the same.
-    if (missing := sorted(set(numbers) - found.keys())) and (len(missing) == len(numbers) or not is_source):
+    if not is_source and (missing := sorted(set(numbers) - found.keys())):
         raise TopicMismatch(f"{topic} has no partition {missing[0]}")
     decided = [
         Accepted(

@@ -54,7 +54,8 @@ class DeadLetters:
         self._limit = app.lane_options.max_message_bytes
         self._max_replays = app.lane_options.max_replays
         self._log = TP(app.layout.operations_log, 0)
-        #: Number of dead letters of each source since the lane opened, by topic.
+        #: By source, the number of records that became dead letters when they were read, since the lane
+        #: opened: without those that had waited, and without replays.
         self.of_sources: Counter[str] = Counter()
 
     def get(self, local: bytes) -> Letter | None:
@@ -122,7 +123,7 @@ class DeadLetters:
         """
         staging = self.staging
         staging.counters.dead_letters += 1
-        if route.source is not None:
+        if route.source is not None and entry.tp is not None and entry.tp.topic == route.topic:
             self.of_sources[route.topic] += 1
         self._bursts.add(handler, record.key, type(error).__name__, now)
         letter = dead_letter(

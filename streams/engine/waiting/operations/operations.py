@@ -33,6 +33,7 @@ from streams.model.envelope import RECORD_OVERHEAD, SOURCE, Envelope, rfc3339
 from streams.model.operations import (
     HandlerOperation,
     KeyOperation,
+    LetterCommand,
     Operation,
     RowCommand,
     RowDone,
@@ -91,6 +92,8 @@ class Operations:
         )
         if letter is None or decision.letter is None:
             return decision, None
+        if operation.kind is LetterCommand.EDIT and self._app.wiring.is_source(letter.topic):
+            return refused(letter, operation, now_ms, f"{letter.topic} is a source: others write it"), None
         if decision.do is Do.RELEASE:
             release(self._waiting, entry, letter, now)
         elif decision.do is Do.REPLAY:
