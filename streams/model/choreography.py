@@ -56,7 +56,7 @@ def source(
         into: makes messages of a record: one, several, or None for a record that is not for this application.
         value: format of the values; None means `json()`.
         id: id of a record, such as `field("orderId")` or `header("x-request-id")`: of records with the same
-            id in the same partition only the first is handled. None: partition, offset and timestamp.
+            id only the first is handled. None: partition, offset and timestamp.
         start: where to begin with a topic that was never read: `earliest()`, `latest()`, `at(time)` or
             `group("old-group")`. Partitions that are added later are read from their beginning.
         sends: message classes that `into` makes, where its annotation does not say so.

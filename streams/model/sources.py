@@ -40,9 +40,9 @@ TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 SERVICE = "source"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
-    """A record of a topic that others write.
+    """A record of a topic that others write. A test of `into` gives what matters: `SourceRecord(value=...)`.
 
     Attributes:
         timestamp: in epoch seconds, as the topic has it.
@@ -51,13 +51,13 @@ class SourceRecord:
         headers: in their order; a name may be repeated. A null value is empty.
     """
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: float
-    key: bytes | None
-    value: Any
-    headers: tuple[tuple[str, bytes], ...]
+    topic: str = ""
+    partition: int = 0
+    offset: int = 0
+    timestamp: float = 0.0
+    key: bytes | None = None
+    value: Any = None
+    headers: tuple[tuple[str, bytes], ...] = ()
 
     def header(self, name: str) -> bytes | None:
         """The value of a header; the last one if the name is repeated, None if there is none."""
@@ -169,9 +169,11 @@ def latest() -> Start:
 
 
 def at(time: datetime) -> Start:
-    """Begin with the first record since a time. Raises WiringError for a time without a time zone."""
-    if time.tzinfo is None:
-        raise WiringError(f"at({time!r}): give it a time zone, such as tzinfo=UTC")
+    """Begin with the first record whose timestamp is not before a time, and at the end of partitions without
+    one. Raises WiringError for what is no datetime with a time zone.
+    """
+    if not isinstance(time, datetime) or time.tzinfo is None:
+        raise WiringError(f"at({time!r}): give a datetime with a time zone, such as tzinfo=UTC")
     return Start(since_ms=int(time.timestamp() * 1000))
 
 
@@ -266,8 +268,7 @@ class Source:
             if ends_process(error):
                 raise
             raise PermanentError(f"its id cannot be read: {shown(error)}") from error
-        source = f"{self.topic}/{record.partition}"
-        more = ((ID, id_bytes), (SOURCE, source.encode()), (_TAKEN, place.encode()))
+        more = ((ID, id_bytes), (SOURCE, self.topic.encode()), (_TAKEN, place.encode()))
         return _with_headers(record, [*record.headers, *more])
 
     def _id_of(self, record: Record, place: str) -> bytes:
@@ -293,13 +294,13 @@ class Source:
 
     def _seen(self, record: Record, headers: Headers) -> SourceRecord:
         return SourceRecord(
-            record.topic,
-            record.partition,
-            record.offset,
-            record.timestamp / 1000,
-            record.key,
-            None if record.value is None else self._decoded(record),
-            tuple((name, value or b"") for name, value in headers),
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp=record.timestamp / 1000,
+            key=record.key,
+            value=None if record.value is None else self._decoded(record),
+            headers=tuple((name, value or b"") for name, value in headers),
         )
 
     def _decoded(self, record: Record) -> Any:

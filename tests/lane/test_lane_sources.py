@@ -196,6 +196,14 @@ async def test_records_of_one_id_are_handled_once(world: World) -> None:
     assert work.hooks.calls == [("a", 0), ("a", 2)]
 
 
+async def test_an_id_counts_for_all_partitions(world: World) -> None:
+    work = await begun(world, 7, id=sources.field("order"))
+    posts = [order(work, "a", n, partition, order=n) for n in range(2) for partition in range(7)]
+    lane = await opened(world, *posts)
+    await finished(world, lane, 2, work)
+    assert sorted(work.hooks.calls) == [("a", 0), ("a", 1)]
+
+
 async def test_a_header_may_be_the_id(fake: FakeWorld) -> None:
     work = await begun(fake, 1, id=sources.header("x-request-id"))
     posts = [order(work, "a", n, 0)._replace(headers=[("x-request-id", b"r-1")]) for n in range(2)]
@@ -295,7 +303,7 @@ async def test_forged_ids_of_a_lane_mean_nothing(fake: FakeWorld) -> None:
     now = int(fake.clock.now() * 1000)
     forged = [
         ("ce_id", b"0-1-%d" % now),
-        ("ce_source", f"{work.source}/0".encode()),
+        ("ce_source", work.source.encode()),
         ("steadfaust-source", b"0-0-%d" % now),
     ]
     lane = await opened(fake, order(work, "a", 0, 0)._replace(headers=forged), order(work, "a", 1, 0))
@@ -511,9 +519,10 @@ async def test_a_source_may_begin_at_a_time(fake: FakeWorld) -> None:
     assert sorted(work.hooks.calls) == [("a", 1), ("a", 2)]
 
 
-def test_the_time_of_a_start_has_a_time_zone() -> None:
-    with pytest.raises(WiringError, match="give it a time zone"):
-        sources.at(datetime(2026, 11, 1))  # noqa: DTZ001 - this is what is refused
+@pytest.mark.parametrize("time", [datetime(2026, 11, 1), 1.0, "2026-11-01"])  # noqa: DTZ001 - refused
+def test_the_time_of_a_start_has_a_time_zone(time: Any) -> None:
+    with pytest.raises(WiringError, match="give a datetime with a time zone"):
+        sources.at(time)
 
 
 def test_a_source_cannot_be_sent_to() -> None:
