@@ -185,7 +185,7 @@ async def test_objects_of_an_erased_key_are_deleted(
     async with Producer(bootstrap, CODECS, source="shop", claims=claims) as producer:
         await producer.send(Scan(order="erased", number=2, note=LARGE), message_id="erased:2")
     for kind, left in ((KeyCommand.FIND, 3), (KeyCommand.ERASE, 1)):
-        report = await erase._erase([Scan.TOPIC], "erased", kind, who="ann", why="a request", timeout=0)
+        report = await erase._erase([Scan.TOPIC], [], "erased", kind, who="ann", why="a request", timeout=0)
         assert report.erased == {"outbox": 1, "objects": 2}
         assert len([blob async for blob in blobs.scan("")]) == left
     (name,) = [blob.name async for blob in blobs.scan("")]

@@ -37,8 +37,9 @@ class Came:
 
 
 def why_buried(record: Came, app: Application) -> str:
+    route = app.routes[record.topic]
     with pytest.raises(PermanentError) as buried:
-        decoded(app.routes[record.topic], record, checked(record))
+        decoded(route, record, checked(route, record))
     return type(buried.value).__name__
 
 

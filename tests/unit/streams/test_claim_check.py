@@ -178,5 +178,5 @@ def test_headers_without_a_value_make_no_claim() -> None:
     without: Any = [(ID, b"o-1"), (DATAREF, None), ("content-type", None), (SHA256, None), (SIZE, None)]
     assert claim_in(dict(without)) is None
     assert without_claim(without) == without
-    assert not refers(Plain("t", 0, 0, 0, b"k", b"", without))
-    assert refers(Plain("t", 0, 0, 0, b"k", b"", with_claim([], CLAIM)))
+    assert not refers(None, Plain("t", 0, 0, 0, b"k", b"", without))
+    assert refers(None, Plain("t", 0, 0, 0, b"k", b"", with_claim([], CLAIM)))
