@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import pytest
+from structlog.testing import capture_logs
 
 from streams.model.claim_checks import ClaimChecks
 from streams.postgres import Connection, Database, Outbox
@@ -200,6 +201,19 @@ async def test_relays_share_the_aggregates_and_take_them_over(ground: Ground, re
         await until(lambda: staying.counts.shards == SHARDS)
         await ground.drained()
     assert ground.found() == {order: list(range(10)) for order in orders}
+
+
+async def test_a_relay_frozen_while_it_prepares_loses_its_shards(ground: Ground) -> None:
+    await ground.publish(("o-1", 0))
+    async with RelaySessionUnderTest(ground.database.url) as frozen:
+        await frozen.balance(set())
+        assert len(frozen.owned) == SHARDS
+        # Without its execution: PostgreSQL waits for that, and counts no timeout.
+        await frozen._live.prepare("SELECT 1")
+        with capture_logs() as logs:
+            async with ground.relaying():
+                await ground.drained()
+    assert "silent_relay_ended" in {each["event"] for each in logs}
 
 
 async def test_a_relay_reads_no_more_than_its_bytes(ground: Ground) -> None:

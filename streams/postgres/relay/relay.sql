@@ -95,6 +95,26 @@ WHERE locktype = 'advisory'
   AND objsubid = 2
   AND granted
 
+-- name: end_silent
+-- End the sessions of relays that were frozen between the preparation of a statement and its execution. asyncpg sends
+-- the two apart, and no timeout of the server counts in between: for it the session is neither idle nor in a statement.
+-- A session that reads from its client while it is active waits for the rest of such a pair; $2 in seconds. Of sessions
+-- of other roles the state is not visible, so they are left alone.
+SELECT pid, pg_terminate_backend(pid) AS is_ended
+FROM pg_stat_activity
+WHERE state = 'active'
+  AND wait_event = 'ClientRead'
+  AND state_change < clock_timestamp() - $2::float8 * interval '1 second'
+  AND pid IN (
+      SELECT pid
+      FROM pg_locks
+      WHERE locktype = 'advisory'
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND classid = $1::bigint::oid
+        AND objsubid = 2
+        AND granted
+  )
+
 -- name: join
 SELECT pg_backend_pid() AS pid, pg_try_advisory_lock($1::int, pg_backend_pid()) AS is_member
 

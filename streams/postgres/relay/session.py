@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Self
 
+import structlog
 from asyncpg import PostgresError, QueryCanceledError
 from asyncpg.exceptions import OperatorInterventionError
 
@@ -23,6 +24,8 @@ from streams.postgres.outbox_owner import MEMBER, RelayKind, claim_outbox, outbo
 from streams.postgres.primary import Primary
 from streams.postgres.relay.options import SHARDS, RelayOptions
 from streams.postgres.statements import statements
+
+log = structlog.get_logger(__name__)
 
 _SQL = statements("relay/relay.sql")
 #: The advisory locks: a member's number is its session's process id, a shard's its own.
@@ -151,6 +154,8 @@ class RelaySession:
         """
         if await self._ask(outbox_owner, self._live) is not RelayKind.POLL:
             self._end()
+        for row in await self._ask(self._live.fetch, _SQL["end_silent"], _MEMBER, self._options.lease):
+            log.warning("silent_relay_ended", pid=row["pid"], ended=row["is_ended"])
         rows = await self._ask(self._live.fetch, _SQL["held"], _MEMBER, _SHARD)
         self.relays = max(1, sum(1 for row in rows if row["class"] == _MEMBER))
         held = {row["number"] for row in rows if row["class"] == _SHARD}
