@@ -1,5 +1,5 @@
-"""Pause a source of which most records become dead letters: its format is not the declared one, or the map
-does not fit. Half a million such records are one problem, and nobody wants as many dead letters.
+"""Pause a source when most of its records become dead letters, because its format or its map is wrong. Half a
+million such records are one problem, and not half a million dead letters.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from typing import NamedTuple
 import structlog
 
 from streams.engine.staging.keys import prefix_of
-from streams.engine.waiting.operations.pauses import in_log, set_pause
+from streams.engine.waiting.operations.pauses import set_by_lane
 from streams.engine.waiting.waiting import Waiting
-from streams.model.envelope import rfc3339
-from streams.model.operations import HandlerDone, HandlerPause, PauseState
+from streams.model.operations import HandlerPause, PauseState
 from streams.ports import TP
 
 log = structlog.get_logger(__name__)
 
-#: A lane pauses a source when about this many of its records became dead letters when they were read, within
-#: this many seconds, and these are more than one in so many of those that were read.
+#: A lane pauses a source if about MANY of its records become dead letters within so many seconds, and these
+#: are more than one in ONE_IN of the records that it read.
 MANY, WITHIN, ONE_IN = 100, 60.0, 10
-#: By whom.
+#: Who has paused the handler.
 LANE = "lane"
 
 
@@ -45,7 +44,7 @@ class Floods:
         layout = waiting.staging.app.layout
         self._sources = waiting.staging.app.wiring.sources()
         self._homes = {
-            topic: sorted({layout.home_of(tp.partition) for tp in partitions if tp.topic == topic})
+            topic: sorted({prefix_of(layout.home_of(tp.partition)) for tp in partitions if tp.topic == topic})
             for topic in self._sources
         }
         self._since: dict[str, _Count] = {}
@@ -67,28 +66,13 @@ class Floods:
         return paused
 
     def _pause(self, topic: str, handler: str, why: str, now: float) -> bool:
-        waiting, at = self._waiting, rfc3339(now)
-        gate = waiting.gates[handler]
-        numbers = [number for number in self._homes[topic] if prefix_of(number) not in gate.pauses]
-        if not numbers:
+        gate = self._waiting.gates[handler]
+        prefixes = [prefix for prefix in self._homes[topic] if prefix not in gate.pauses]
+        if not prefixes:
             return False
         pause = HandlerPause(PauseState.PAUSED, LANE, why, int(now * 1000))
-        for number in numbers:
-            done = HandlerDone(
-                operation="pause",
-                id="",
-                handler=handler,
-                partition=number,
-                who=LANE,
-                why=why,
-                asked_at=at,
-                at=at,
-                result=str(pause.state),
-                state=str(pause.state),
-            )
-            record = in_log(waiting.staging, handler.encode(), done)
-            waiting.staging.append(number, [set_pause(handler, pause)], [record])
-            gate.set_pause(prefix_of(number), pause)
+        for prefix in prefixes:
+            set_by_lane(self._waiting, gate, prefix, pause, "pause", now, asked=now)
         log.error(
             "source_paused",
             topic=topic,

@@ -117,25 +117,47 @@ class Drains:
         return set(gate.pauses) if len(queues) >= MOST_LOOKED_AT else {prefix_in(local) for local in queues}
 
     def _end(self, gate: HandlerGate, prefix: bytes, now: float) -> None:
-        before, partition = gate.pauses[prefix], int.from_bytes(prefix, "big")
+        before = gate.pauses[prefix]
         after = drained(before, int(now * 1000))
-        done = HandlerDone(
-            operation="drained",
-            id="",
+        set_by_lane(self._waiting, gate, prefix, after, "drained", now, asked=before.since_ms / 1000)
+        log.info(
+            "handler_drained",
             handler=gate.handler,
-            partition=partition,
+            partition=int.from_bytes(prefix, "big"),
             who=before.who,
             why=before.why,
-            asked_at=rfc3339(before.since_ms / 1000),
-            at=rfc3339(now),
-            result=str(after.state),
-            state=str(after.state),
         )
-        staging = self._waiting.staging
-        record = in_log(staging, done.handler.encode(), done)
-        staging.append(partition, [set_pause(gate.handler, after)], [record])
-        gate.set_pause(prefix, after)
-        log.info("handler_drained", handler=gate.handler, partition=partition, who=before.who, why=before.why)
+
+
+def set_by_lane(
+    waiting: Waiting,
+    gate: HandlerGate,
+    prefix: bytes,
+    pause: HandlerPause,
+    operation: str,
+    now: float,
+    *,
+    asked: float,
+) -> None:
+    """Stage a pause that the lane itself sets in a partition, with its record in the log of operations.
+    `now`, and when it was `asked` for, are in epoch seconds.
+    """
+    partition = int.from_bytes(prefix, "big")
+    done = HandlerDone(
+        operation=operation,
+        id="",
+        handler=gate.handler,
+        partition=partition,
+        who=pause.who,
+        why=pause.why,
+        asked_at=rfc3339(asked),
+        at=rfc3339(now),
+        result=str(pause.state),
+        state=str(pause.state),
+    )
+    record = in_log(waiting.staging, gate.handler.encode(), done)
+    waiting.staging.append(partition, [set_pause(gate.handler, pause)], [record])
+    gate.set_pause(prefix, pause)
 
 
 def _record_of(
