@@ -34,7 +34,7 @@ _TAKEN = "steadfaust-source"
 _ADDED = 3
 #: Headers of others that mean something here.
 _TRACE = (TRACEPARENT, TRACESTATE)
-#: The names that Kafka takes for topics.
+#: The topic names that Kafka accepts.
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: Service of the handlers that are made for sources.
 SERVICE = "source"
@@ -143,7 +143,7 @@ def header(name: str) -> Callable[[SourceRecord], str]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a source begins that was never read: where a consumer group stands, at a time, or at the end.
+    """Where to begin with a source that was never read: at a group's offsets, at a time, or at the end.
 
     Attributes:
         since_ms: in epoch milliseconds; None: the end.
@@ -164,7 +164,7 @@ def earliest() -> Start:
 
 
 def latest() -> Start:
-    """Begin with the records that are written after a lane has opened the topic for the first time."""
+    """Begin with the records that are written after a lane has committed its first transaction."""
     return Start()
 
 
@@ -185,7 +185,7 @@ def group(name: str) -> Start:
 
 
 class FromSource(Message, frozen=True, kw_only=True):
-    """Base class of the messages by which the records of sources come to their handlers."""
+    """Base class of messages that carry the record of a source to its handler."""
 
     record: SourceRecord
 
@@ -211,7 +211,7 @@ class Source:
         into: Callable[[SourceRecord], Any],
         id: Callable[[SourceRecord], str] | None,  # noqa: A002 - named as in `source(...)`
         sends: Sequence[type[Message]],
-        start: Start = EARLIEST,
+        start: Start,
     ) -> None:
         """Raises WiringError for wrong arguments, and where it is not known what `into` makes."""
         _check(topic, value, into, id, sends, start)
@@ -256,8 +256,8 @@ class Source:
         return take
 
     def identified(self, record: Record) -> Record:
-        """A record as it came, with the id and the source of its message in headers behind its own. Raises
-        PermanentError where it has no id.
+        """A record as it came, with the id and the source of its message in headers after its own. Raises
+        PermanentError if it has no id.
         """
         place = _place(record)
         try:

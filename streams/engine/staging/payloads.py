@@ -20,7 +20,7 @@ from streams.model.envelope import Envelope
 from streams.model.layout import CLAIMS
 from streams.model.message import Message
 from streams.model.row_keys import MAX_KEY_BYTES
-from streams.ports import TP, Damaged, Record, Sendable
+from streams.ports import TP, Record, Sendable
 
 
 class NeedsUpload(Exception):
@@ -130,13 +130,6 @@ def reference_in(headers: Mapping[str, bytes], bucket: str, now: float) -> Chang
     if claim is None or claim.bucket != bucket or not claim.name.startswith(PREFIX):
         return None
     return reference(claim.name, now)
-
-
-def identified(route: BoundRoute, record: Record) -> Record:
-    """The record that was just read, in a source with the id of its message. Raises PermanentError."""
-    if route.source is None or type(record) is Damaged:
-        return record
-    return route.source.identified(record)
 
 
 def identified_anew(route: BoundRoute, record: Record, handler: str) -> Record:

@@ -9,7 +9,7 @@ from streams.engine.staging.entry import Entry, size_of
 from streams.engine.staging.inbox import Inbox
 from streams.engine.staging.keys import prefix_of
 from streams.engine.staging.loops import Loops
-from streams.engine.staging.payloads import checked, decoded, identified, require_reference
+from streams.engine.staging.payloads import checked, decoded, require_reference
 from streams.engine.staging.repartition import original
 from streams.engine.waiting.waiting import Waiting
 from streams.errors import PermanentError, UnknownSchema, Unreadable
@@ -89,7 +89,8 @@ class MessageAdmission:
                     raise Unreadable(record.why)
                 home = entry.partition if record.key is None else self._app.layout.partition_of(record.key)
             else:
-                record = identified(route, record)
+                if route.source is not None and type(record) is not Damaged:
+                    record = route.source.identified(record)
                 envelope = checked(route, record)
                 home = entry.partition
                 if route.outside and source is None:

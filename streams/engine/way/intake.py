@@ -123,8 +123,7 @@ class Intake:
     @property
     def oldest(self) -> int | None:
         """The timestamp of the oldest message that was read and is not committed, in epoch milliseconds."""
-        held_back = self._sources.held_back
-        heads = [batches[0].records for tp, batches in self._batches.items() if tp not in held_back]
+        heads = [batches[0].records for batches in self._batches.values()]
         times = [self._order.oldest, *(records[0].timestamp for records in heads if records)]
         return min((time for time in times if time > 0), default=None)
 
